@@ -27,9 +27,9 @@ fn decode(input: &[u8], step: usize) -> Decoded {
     for piece in input.chunks(step) {
         let mut rest = piece;
         loop {
-            match body.step(rest) {
+            match body.next_chunk(rest) {
                 Err(e) => {
-                    assert_eq!(body.step(b"0\r\n\r\n"), Err(e), "an error stays");
+                    assert_eq!(body.next_chunk(b"0\r\n\r\n"), Err(e), "an error stays");
                     out.error = Some(e);
                     return out;
                 }
@@ -45,7 +45,7 @@ fn decode(input: &[u8], step: usize) -> Decoded {
                 }
                 Ok(Parsed::Complete(Chunk::End, used)) => {
                     assert!(used <= rest.len() && body.is_end());
-                    assert_eq!(body.step(b"x"), Ok(Parsed::Complete(Chunk::End, 0)));
+                    assert_eq!(body.next_chunk(b"x"), Ok(Parsed::Complete(Chunk::End, 0)));
                     out.end = Some(at + used);
                     return out;
                 }

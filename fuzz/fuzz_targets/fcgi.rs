@@ -11,12 +11,12 @@ use libfuzzer_sys::fuzz_target;
 /// The events of a stream with the lengths of data summed up, so that pieces do not matter. The application
 /// may be one of our own that puts `more` bytes behind END_REQUEST.
 fn reply_of(input: &[u8], step: usize, more: usize) -> (Vec<u8>, Vec<u8>, String) {
-    let mut reply = reply::ReplyReader::with_more(1, more);
+    let mut reply = reply::ReplyReader::with_extra_bytes(1, more);
     let (mut stdout, mut stderr, mut marks) = (Vec::new(), Vec::new(), String::new());
     for piece in input.chunks(step) {
         let mut rest = piece;
         loop {
-            match reply.step(rest) {
+            match reply.next_event(rest) {
                 Ok(Parsed::Partial) => break,
                 Ok(Parsed::Complete(event, used)) => {
                     rest = &rest[used..];
@@ -24,7 +24,7 @@ fn reply_of(input: &[u8], step: usize, more: usize) -> (Vec<u8>, Vec<u8>, String
                         reply::ReplyEvent::Stdout(n) => (&mut stdout, n),
                         reply::ReplyEvent::Stderr(n) => (&mut stderr, n),
                         mark => {
-                            marks.push_str(&format!("{mark:?} {:x?} ", reply.more()));
+                            marks.push_str(&format!("{mark:?} {:x?} ", reply.extra_bytes()));
                             continue;
                         }
                     };
@@ -45,7 +45,7 @@ fn requests_of(input: &[u8], step: usize) -> (Vec<u8>, Vec<u16>, String, Option<
     for piece in input.chunks(step) {
         let mut rest = piece;
         loop {
-            match requests.step(rest) {
+            match requests.next_event(rest) {
                 Ok(Parsed::Partial) => break,
                 Ok(Parsed::Complete(event, used)) => {
                     rest = &rest[used..];
@@ -80,7 +80,7 @@ fuzz_target!(|data: &[u8]| {
     }
     assert_eq!(requests_of(input, step), requests_of(input, whole));
     // A header is the same where it stands and as it arrives.
-    let began = match Records::default().step(input) {
+    let began = match Records::default().next_piece(input) {
         Ok(Parsed::Complete(RecordPiece::Begin(header), _)) => Some(header),
         _ => None,
     };
@@ -96,7 +96,7 @@ fuzz_target!(|data: &[u8]| {
     let mut out = Vec::new();
     let mut params = Params::new(7, &mut out);
     for (name, value) in &pairs {
-        params.put(name, value);
+        params.put_variable(name, value);
     }
     params.finish();
     let (content, _, marks, error) = requests_of(&out, step);

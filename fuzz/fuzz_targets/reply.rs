@@ -13,7 +13,7 @@ fn split(step: usize, buf: &[u8], limits: &ReplyLimits) -> Result<Parsed<Reply>,
     let mut scan = ReplyScan::default();
     let mut have = 0;
     loop {
-        match scan.step(&buf[..have], limits) {
+        match scan.scan_head(&buf[..have], limits) {
             Ok(Parsed::Partial) if have < buf.len() => have = buf.len().min(have + step),
             done => return done,
         }
@@ -40,7 +40,7 @@ fn check(reply: &Reply) {
         "Upgrade",
         "Trailer",
     ] {
-        assert!(!reply.fields.has(gone), "{gone}");
+        assert!(!reply.fields.has_field(gone), "{gone}");
     }
 }
 
@@ -55,7 +55,7 @@ fuzz_target!(|data: &[u8]| {
         status_line: cut % 2 == 1,
     };
     let mut scan = ReplyScan::default();
-    let whole = scan.step(buf, &limits);
+    let whole = scan.scan_head(buf, &limits);
     assert_eq!(whole, split(usize::from(cut % 17) + 1, buf, &limits));
     match whole {
         Ok(Parsed::Complete(reply, used)) => {
@@ -64,7 +64,7 @@ fuzz_target!(|data: &[u8]| {
         }
         Ok(Parsed::Partial) => {
             assert!(buf.len() <= limits.bytes);
-            let _ = scan.ended(buf);
+            let _ = scan.explain_incomplete(buf);
         }
         Err(_) => {}
     }

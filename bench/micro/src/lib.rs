@@ -79,7 +79,7 @@ pub fn chunks(bytes: usize, each: usize) -> Vec<u8> {
 pub struct Null(pub usize);
 
 impl Sink for Null {
-    fn put(&mut self, name: &[u8], value: &[u8]) {
+    fn put_variable(&mut self, name: &[u8], value: &[u8]) {
         self.0 += std::hint::black_box(name).len() + std::hint::black_box(value).len();
     }
 }
@@ -88,15 +88,15 @@ impl Sink for Null {
 pub struct Env(pub EnvBlock);
 
 impl Sink for Env {
-    fn put(&mut self, name: &[u8], value: &[u8]) {
-        self.0.put(name, value);
+    fn put_variable(&mut self, name: &[u8], value: &[u8]) {
+        self.0.set_variable(name, value);
     }
 }
 
 /// Finds the end of a request head, and parses it.
 pub fn head(text: &[u8]) -> Head {
     let limits = HeadLimits::default();
-    let end = HeadScan::default().scan(text, &limits).expect("valid");
+    let end = HeadScan::default().scan_head(text, &limits).expect("valid");
     Head::parse(&text[..end.expect("whole")], &limits).expect("valid")
 }
 
@@ -128,14 +128,14 @@ pub fn variables(head: &Head, sink: &mut impl Sink) {
         drop_shellshock: true,
         upgrade: false,
     };
-    vars::server(&server, sink);
-    vars::connection(&CONNECTION, sink);
-    vars::request(head, &CONNECTION, &script, sink).expect("one reading");
+    vars::put_server(&server, sink);
+    vars::put_connection(&CONNECTION, sink);
+    vars::put_request(head, &CONNECTION, &script, sink).expect("one reading");
 }
 
 /// Parses a response head.
 pub fn reply(text: &[u8]) -> Reply {
-    match ReplyScan::default().step(text, &ReplyLimits::default()) {
+    match ReplyScan::default().scan_head(text, &ReplyLimits::default()) {
         Ok(Parsed::Complete(reply, _)) => reply,
         other => panic!("no response head: {other:?}"),
     }
@@ -145,7 +145,7 @@ pub fn reply(text: &[u8]) -> Reply {
 pub fn decode(mut text: &[u8]) -> usize {
     let (mut chunked, mut length) = (Chunked::default(), 0);
     loop {
-        match chunked.step(text).expect("valid") {
+        match chunked.next_chunk(text).expect("valid") {
             Parsed::Complete(Chunk::Data(n), used) => {
                 length += n;
                 text = &text[used + n..];
@@ -175,7 +175,7 @@ mod tests {
     fn the_environment_holds_a_variable_of_each_stage() {
         let mut env = Env(EnvBlock::default());
         variables(&head(BROWSER.as_bytes()), &mut env);
-        let value = |name: &str| env.0.value(name.as_bytes()).map(<[u8]>::to_vec);
+        let value = |name: &str| env.0.get_value(name.as_bytes()).map(<[u8]>::to_vec);
         assert_eq!(value("GATEWAY_INTERFACE"), Some(b"CGI/1.1".to_vec()));
         assert_eq!(value("REMOTE_PORT"), Some(b"50000".to_vec()));
         assert_eq!(value("HTTP_SEC_CH_UA_MOBILE"), Some(b"?0".to_vec()));

@@ -52,14 +52,14 @@ struct Open {
 
 impl Listeners {
     /// Replaces the site by the new one. Closes listeners that the new site does not name, and accepts from new listeners.
-    pub(crate) fn follow<S: SiteService>(
+    pub(crate) fn switch_site<S: SiteService>(
         &mut self,
         event_loop: &Rc<EventLoop<S>>,
         new: NewSite<S>,
         serve: Serve<S>,
     ) {
-        event_loop.replace(new.make);
-        let site = event_loop.site();
+        event_loop.replace_site(new.make);
+        let site = event_loop.current_site();
         let listen = &site.settings().listen;
         let named = |asked: &Address| listen.iter().find(|l| l.address == *asked);
         for one in self.0.extract_if(.., |one| named(&one.asked).is_none()) {
@@ -84,7 +84,7 @@ impl Listeners {
                 speaks,
                 serve,
             };
-            tokio::task::spawn_local(acceptor.run(closed));
+            tokio::task::spawn_local(acceptor.accept_until_closed(closed));
         }
         drop(new.taken);
     }
@@ -100,14 +100,14 @@ struct Acceptor<S: SiteService> {
 
 impl<S: SiteService> Acceptor<S> {
     /// Accepts until the listener is closed.
-    async fn run(self, closed: oneshot::Receiver<()>) {
+    async fn accept_until_closed(self, closed: oneshot::Receiver<()>) {
         tokio::select! {
             biased;
             closed = closed => {
                 // Serve connections that the kernel accepted before the listener closed, unless the server ends.
                 for _ in 0..if closed.is_ok() { BACKLOG } else { 0 } {
                     let Ok(come) = accept_one(&self.listener.fd) else { return };
-                    self.place(come);
+                    self.place_connection(come);
                 }
             }
             Err(e) = self.accept_all() => {
@@ -130,9 +130,9 @@ impl<S: SiteService> Acceptor<S> {
                 }
                 match guard.try_io(|_| accept_one(&self.listener.fd)) {
                     Err(_would_block) => break,
-                    Ok(Ok(come)) => self.place(come),
+                    Ok(Ok(come)) => self.place_connection(come),
                     Ok(Err(e)) => {
-                        not_accepted(shared, &e).await;
+                        handle_accept_error(shared, &e).await;
                         break;
                     }
                 }
@@ -142,27 +142,27 @@ impl<S: SiteService> Acceptor<S> {
 
     /// Serves a connection here. If no other event loop accepts from this listener, the event loop with fewest connections
     /// serves it.
-    fn place(&self, (fd, remote): (OwnedFd, Option<SocketAddr>)) {
+    fn place_connection(&self, (fd, remote): (OwnedFd, Option<SocketAddr>)) {
         let accepted = Accepted {
             fd,
             remote,
-            local: self.listener.only_address(),
+            local: self.listener.fixed_address(),
             speaks: self.speaks.get(),
         };
         let (loops, here) = (&self.event_loop.shared.loops, self.event_loop.index);
-        let connections = |i: &usize| loops[*i].connections();
+        let connections = |i: &usize| loops[*i].connection_count();
         let least = (0..loops.len()).min_by_key(connections);
         let elsewhere =
             |least: &usize| self.listener.hands_over && connections(least) < connections(&here);
         let accepted = match least.filter(elsewhere) {
             None => accepted,
-            Some(to) => match loops[to].hand(Handed::Connection(accepted)) {
+            Some(to) => match loops[to].send_message(Handed::Connection(accepted)) {
                 // The other event loop takes nothing any more: serve the connection here.
                 Err(Handed::Connection(accepted)) => accepted,
                 _ => return,
             },
         };
-        loops[here].count();
+        loops[here].count_connection();
         (self.serve)(self.event_loop.clone(), accepted);
     }
 }
@@ -171,16 +171,16 @@ impl<S: SiteService> Acceptor<S> {
 /// looked at. If so, new connections wait in the kernel: there might be no descriptors for the files they need.
 fn is_crowded<S>(shared: &Shared<S>) -> bool {
     let Shared { loops, crowd, .. } = shared;
-    let open: usize = loops.iter().map(|one| one.connections()).sum();
-    open.saturating_sub(crowd.staying()) > CROWD + IN_A_ROW * (loops.len() - 1)
+    let open: usize = loops.iter().map(|one| one.connection_count()).sum();
+    open.saturating_sub(crowd.staying_count()) > CROWD + IN_A_ROW * (loops.len() - 1)
 }
 
 /// Handles an error of accept(2). Most errors concern a connection that is gone already (accept(2)).
-async fn not_accepted<S>(shared: &Shared<S>, e: &io::Error) {
+async fn handle_accept_error<S>(shared: &Shared<S>, e: &io::Error) {
     if is_shortage(e) {
         // This process has descriptors in reserve, so the whole system is short of them.
-        if let Some(shed) = shared.crowd.any() {
-            shared.shed(shed);
+        if let Some(shed) = shared.crowd.choose_to_close() {
+            shared.request_close(shed);
         }
         let errors = &shared.logs.error;
         errors.write(Level::Error, "accept", &e.to_string());

@@ -97,10 +97,16 @@ pub(crate) struct Member<'c> {
 
 impl Crowd {
     /// Adds a connection of `peer`. The connection does not count if `peer` is `exempt`.
-    pub(crate) fn join(&self, peer: Peer, exempt: bool, since: Since, at: Location) -> Member<'_> {
+    pub(crate) fn add_connection(
+        &self,
+        peer: Peer,
+        exempt: bool,
+        since: Since,
+        at: Location,
+    ) -> Member<'_> {
         let key = self
             .lock()
-            .enter(peer, exempt, CountedConnection { since, at });
+            .insert_connection(peer, exempt, CountedConnection { since, at });
         Member {
             crowd: self,
             peer,
@@ -109,12 +115,12 @@ impl Crowd {
     }
 
     /// Chooses the connection to close first, for any purpose.
-    pub(crate) fn any(&self) -> Option<Shed> {
-        self.lock().shed(0, None)
+    pub(crate) fn choose_to_close(&self) -> Option<Shed> {
+        self.lock().choose_connection(0, None)
     }
 
     /// Notes that a connection that was asked to close has become busy, and stays.
-    pub(crate) fn stays(&self, shed: &Shed) {
+    pub(crate) fn keep_connection(&self, shed: &Shed) {
         let mut state = self.lock();
         let group = state.groups.get_mut(&shed.peer);
         if let Some(group) = group
@@ -126,7 +132,7 @@ impl Crowd {
     }
 
     /// Returns the number of connections that have joined, except for those asked to close.
-    pub(crate) fn staying(&self) -> usize {
+    pub(crate) fn staying_count(&self) -> usize {
         self.lock().stay
     }
 
@@ -137,14 +143,14 @@ impl Crowd {
 
 impl Member<'_> {
     /// Returns whether there is room for this connection among at most `all` connections, and `each` of one address.
-    pub(crate) fn room(&self, all: usize, each: usize) -> Room {
+    pub(crate) fn find_room(&self, all: usize, each: usize) -> Room {
         let mut state = self.crowd.lock();
         let group = state.groups.get(&self.peer);
         let own = group.map_or(0, Group::weight);
         let shed = if own > each {
-            state.shed_of(self.peer)
+            state.choose_of_peer(self.peer)
         } else if state.stay > all {
-            state.shed(own, Some(self.peer))
+            state.choose_connection(own, Some(self.peer))
         } else {
             return Room::Enough;
         };
@@ -152,7 +158,7 @@ impl Member<'_> {
     }
 
     /// Returns this connection's share of `requests` at once of its address: each of its connections has the same share.
-    pub(crate) fn share_of(&self, requests: usize) -> usize {
+    pub(crate) fn request_share(&self, requests: usize) -> usize {
         let state = self.crowd.lock();
         let weight = state.groups.get(&self.peer).map_or(0, Group::weight);
         match weight {
@@ -163,17 +169,17 @@ impl Member<'_> {
     }
 
     /// Returns whether this connection was asked to close, so that another connection has room.
-    pub(crate) fn makes_room(&self) -> bool {
+    pub(crate) fn is_asked_to_close(&self) -> bool {
         let state = self.crowd.lock();
         let group = state.groups.get(&self.peer);
         group.is_some_and(|group| group.leave.contains_key(&self.key))
     }
 
     /// Moves the connection to another peer, because that turns out to be its client.
-    pub(crate) fn is_of(&mut self, peer: Peer, exempt: bool) {
+    pub(crate) fn move_to_peer(&mut self, peer: Peer, exempt: bool) {
         let mut state = self.crowd.lock();
-        if let Some(one) = state.leave(self.peer, self.key) {
-            self.key = state.enter(peer, exempt, one);
+        if let Some(one) = state.remove_connection(self.peer, self.key) {
+            self.key = state.insert_connection(peer, exempt, one);
             self.peer = peer;
         }
     }
@@ -181,12 +187,12 @@ impl Member<'_> {
 
 impl Drop for Member<'_> {
     fn drop(&mut self) {
-        self.crowd.lock().leave(self.peer, self.key);
+        self.crowd.lock().remove_connection(self.peer, self.key);
     }
 }
 
 impl AddressGroups {
-    fn enter(&mut self, peer: Peer, exempt: bool, one: CountedConnection) -> u64 {
+    fn insert_connection(&mut self, peer: Peer, exempt: bool, one: CountedConnection) -> u64 {
         let group = self.groups.entry(peer).or_default();
         group.exempt = exempt;
         let key = group.next;
@@ -196,7 +202,7 @@ impl AddressGroups {
         key
     }
 
-    fn leave(&mut self, peer: Peer, key: u64) -> Option<CountedConnection> {
+    fn remove_connection(&mut self, peer: Peer, key: u64) -> Option<CountedConnection> {
         let group = self.groups.get_mut(&peer)?;
         let stayed = group.all.remove(&key);
         self.stay -= usize::from(stayed.is_some());
@@ -209,19 +215,20 @@ impl AddressGroups {
 
     /// Chooses a connection to close for an address that has `own` connections. The address with most connections gives one up,
     /// if it has at least as many. Among addresses with equally many the asking address goes last.
-    fn shed(&mut self, own: usize, comes: Option<Peer>) -> Option<Shed> {
+    fn choose_connection(&mut self, own: usize, comes: Option<Peer>) -> Option<Shed> {
         let groups = self.groups.iter();
         let large = groups.filter(|(_, group)| group.exempt || group.weight() >= own);
         let mut by: Vec<_> = large
             .map(|(peer, group)| (Reverse(group.weight().max(own)), group.exempt, *peer))
             .collect();
         by.sort_unstable_by_key(|&(weight, exempt, peer)| (weight, exempt, Some(peer) == comes));
-        by.into_iter().find_map(|(.., peer)| self.shed_of(peer))
+        by.into_iter()
+            .find_map(|(.., peer)| self.choose_of_peer(peer))
     }
 
-    fn shed_of(&mut self, peer: Peer) -> Option<Shed> {
+    fn choose_of_peer(&mut self, peer: Peer) -> Option<Shed> {
         let group = self.groups.get_mut(&peer)?;
-        let (since, key) = (0..ROUNDS).find_map(|_| group.oldest())?;
+        let (since, key) = (0..ROUNDS).find_map(|_| group.find_longest_wait())?;
         let one = group.all.remove(&key)?;
         let at = one.at;
         group.leave.insert(key, one);
@@ -241,7 +248,7 @@ impl Group {
     }
 
     /// Returns the start of the longest wait among the connections of one pass, and that connection's number.
-    fn oldest(&mut self) -> Option<(u64, u64)> {
+    fn find_longest_wait(&mut self) -> Option<(u64, u64)> {
         let (before, from) = (self.all.range(..self.from), self.all.range(self.from..));
         let mut last = 0;
         let looked = from.chain(before).take(LOOKS).map(|(key, one)| {
@@ -266,7 +273,7 @@ mod tests {
     fn crowd<'c>(crowd: &'c Crowd, all: &[(u8, u64)]) -> Vec<Member<'c>> {
         let join = |(entry, (who, since)): (usize, &(u8, u64))| {
             let since = Arc::new(AtomicU64::new(*since));
-            crowd.join(
+            crowd.add_connection(
                 peer(*who),
                 *who == 0,
                 since,
@@ -280,7 +287,7 @@ mod tests {
     }
 
     fn peer(n: u8) -> Peer {
-        Peer::of(Some([10, 0, 0, n].into()))
+        Peer::from_address(Some([10, 0, 0, n].into()))
     }
 
     #[test]
@@ -300,7 +307,7 @@ mod tests {
             let crowd_of = Crowd::default();
             let members = crowd(&crowd_of, all);
             let comes = members.last().unwrap();
-            let entries = std::iter::from_fn(|| match comes.room(0, 100) {
+            let entries = std::iter::from_fn(|| match comes.find_room(0, 100) {
                 Room::Instead(shed) => Some(shed.at.entry),
                 Room::Nowhere | Room::Enough => None,
             });
@@ -313,27 +320,32 @@ mod tests {
         let all = Crowd::default();
         let mut members = crowd(&all, &[(1, 7), (2, 1), (1, 3), (1, BUSY)]);
         let comes = members.last().unwrap();
-        assert_eq!(comes.room(4, 3), Room::Enough);
-        assert_eq!([7, 2].map(|n| comes.share_of(n)), [2, 0]);
-        let Room::Instead(first) = comes.room(4, 2) else {
+        assert_eq!(comes.find_room(4, 3), Room::Enough);
+        assert_eq!([7, 2].map(|n| comes.request_share(n)), [2, 0]);
+        let Room::Instead(first) = comes.find_room(4, 2) else {
             panic!("no room");
         };
         // A connection that leaves does not count any longer, unless it stays after all.
-        assert_eq!((first.at.entry, comes.room(3, 2)), (2, Room::Enough));
-        let makes_room = || members.iter().map(Member::makes_room).collect::<Vec<_>>();
+        assert_eq!((first.at.entry, comes.find_room(3, 2)), (2, Room::Enough));
+        let makes_room = || {
+            members
+                .iter()
+                .map(Member::is_asked_to_close)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(makes_room(), [false, false, true, false]);
-        all.stays(&first);
+        all.keep_connection(&first);
         assert_eq!(makes_room(), [false; 4]);
-        assert_eq!(comes.room(4, 2), Room::Instead(first));
-        let Room::Instead(second) = comes.room(4, 1) else {
+        assert_eq!(comes.find_room(4, 2), Room::Instead(first));
+        let Room::Instead(second) = comes.find_room(4, 1) else {
             panic!("no room");
         };
-        assert_eq!((second.at.entry, comes.room(4, 0)), (0, Room::Nowhere));
-        members.last_mut().unwrap().is_of(peer(3), false);
-        assert_eq!(members.last().unwrap().room(4, 1), Room::Enough);
-        members.last_mut().unwrap().is_of(peer(0), true);
-        assert_eq!(members.last().unwrap().room(4, 0), Room::Enough);
-        assert_eq!(members.last().unwrap().share_of(7), usize::MAX);
+        assert_eq!((second.at.entry, comes.find_room(4, 0)), (0, Room::Nowhere));
+        members.last_mut().unwrap().move_to_peer(peer(3), false);
+        assert_eq!(members.last().unwrap().find_room(4, 1), Room::Enough);
+        members.last_mut().unwrap().move_to_peer(peer(0), true);
+        assert_eq!(members.last().unwrap().find_room(4, 0), Room::Enough);
+        assert_eq!(members.last().unwrap().request_share(7), usize::MAX);
         drop(members);
         assert!(all.lock().groups.is_empty() && all.lock().stay == 0);
     }
@@ -344,7 +356,7 @@ mod tests {
         let mut many = vec![(1, BUSY); 3 * LOOKS];
         many.extend([(1, 5), (2, BUSY)]);
         let members = crowd(&all, &many);
-        let found = (0..4).find_map(|_| match members.last().unwrap().room(0, 9) {
+        let found = (0..4).find_map(|_| match members.last().unwrap().find_room(0, 9) {
             Room::Instead(shed) => Some(shed.since),
             Room::Nowhere | Room::Enough => None,
         });

@@ -41,7 +41,7 @@ pub struct EventLoop<S: SiteService> {
     pub(crate) throttle: RetryThrottle,
     date: RefCell<(u64, Rc<str>)>,
     /// Second since the epoch of the last log line about a connection that was refused because its peer may not name clients,
-    /// or did not. See [`EventLoop::says_unannounced`].
+    /// or did not. See [`EventLoop::should_log_unannounced`].
     unannounced: Cell<u64>,
     /// Clients whose failed handshakes were logged in this second.
     pub(crate) told: NamedClients,
@@ -84,22 +84,22 @@ impl<S: SiteService> EventLoop<S> {
     }
 
     /// Returns the site that answers a request that begins now.
-    pub(crate) fn site(&self) -> Rc<S> {
+    pub(crate) fn current_site(&self) -> Rc<S> {
         self.site.borrow().clone()
     }
 
     /// Replaces the site, for requests that begin from now on.
-    pub(crate) fn replace(&self, make: impl FnOnce(&S) -> S) {
+    pub(crate) fn replace_site(&self, make: impl FnOnce(&S) -> S) {
         // Lines that were logged before go to the logs of the previous site.
         self.flush_log();
-        let next = Rc::new(make(&self.site()));
+        let next = Rc::new(make(&self.current_site()));
         let before = self.site.replace(next);
         self.reloaded.notify_one();
         drop(before);
     }
 
     /// Returns the value of the Date field, which is made once a second.
-    pub(crate) fn date(&self) -> Rc<str> {
+    pub(crate) fn date_value(&self) -> Rc<str> {
         // This clock costs little, and may be some milliseconds late.
         let now = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
         let second = u64::try_from(now).unwrap_or_default();
@@ -113,13 +113,13 @@ impl<S: SiteService> EventLoop<S> {
 
     /// Returns whether the error log shall mention a connection that was refused because its peer is no trusted proxy, or sent
     /// no PROXY header. True for the first such connection of each second.
-    pub(crate) fn says_unannounced(&self) -> bool {
+    pub(crate) fn should_log_unannounced(&self) -> bool {
         first_of_second(&self.unannounced)
     }
 
     /// Notes that a connection frees this many bytes that it has held for its client. Once the bytes are many, gives them back
     /// to the system, because the allocator would keep them for later use.
-    pub(crate) fn frees(self: &Rc<Self>, bytes: usize) {
+    pub(crate) fn count_freed(self: &Rc<Self>, bytes: usize) {
         let before = self.freed.get();
         self.freed.set(before + bytes);
         if before >= MUCH || before + bytes < MUCH || self.ending.get() {
@@ -136,17 +136,17 @@ impl<S: SiteService> EventLoop<S> {
     }
 
     /// Logs a request that is over.
-    pub(crate) fn log(self: &Rc<Self>, entry: &AccessEntry) {
+    pub(crate) fn log_request(self: &Rc<Self>, entry: &AccessEntry) {
         if let Some(own) = &entry.log {
-            return self.log_own(own, entry);
+            return self.log_to_own_file(own, entry);
         }
         let format = self.site.borrow().settings().access_log;
-        let (Some(log), Some(format)) = (self.shared.logs.access(), format) else {
+        let (Some(log), Some(format)) = (self.shared.logs.access_log(), format) else {
             return;
         };
         let mut lines = self.lines.borrow_mut();
         let first = lines.is_empty();
-        entry.write(format, &mut lines);
+        entry.append_line(format, &mut lines);
         if lines.len() >= LOG_BYTES {
             log.write(std::mem::take(&mut *lines));
         } else if first {
@@ -155,7 +155,7 @@ impl<S: SiteService> EventLoop<S> {
     }
 
     /// Logs a request in the log of its route.
-    fn log_own(self: &Rc<Self>, log: &Arc<OwnLog>, entry: &AccessEntry) {
+    fn log_to_own_file(self: &Rc<Self>, log: &Arc<OwnLog>, entry: &AccessEntry) {
         let mut all = self.own_lines.borrow_mut();
         let first = all.is_empty();
         let known = all.iter().position(|(known, _)| Arc::ptr_eq(known, log));
@@ -167,7 +167,7 @@ impl<S: SiteService> EventLoop<S> {
             return;
         };
         if let Some(format) = log.format() {
-            entry.write(format, lines);
+            entry.append_line(format, lines);
         }
         if lines.len() >= LOG_BYTES {
             log.write(std::mem::take(lines));
@@ -189,7 +189,7 @@ impl<S: SiteService> EventLoop<S> {
     }
 
     /// Returns the time since a request began; zero if no access log needs it.
-    pub(crate) fn taken(&self, began: Instant) -> Duration {
+    pub(crate) fn time_taken(&self, began: Instant) -> Duration {
         let site = self.site.borrow();
         let settings = site.settings();
         if settings.access_log.is_some() || settings.own_logs {
@@ -202,7 +202,7 @@ impl<S: SiteService> EventLoop<S> {
     /// Hands gathered lines to the log's thread.
     fn flush_log(&self) {
         let lines = self.lines.take();
-        if let (Some(log), false) = (self.shared.logs.access(), lines.is_empty()) {
+        if let (Some(log), false) = (self.shared.logs.access_log(), lines.is_empty()) {
             log.write(lines);
         }
         for (own, lines) in self.own_lines.take() {

@@ -35,18 +35,18 @@ impl Floods {
     }
 
     /// Sets the address of the client behind the connection.
-    pub(crate) fn come_from(&self, client: Option<IpAddr>) {
+    pub(crate) fn set_client(&self, client: Option<IpAddr>) {
         self.client.set(client);
     }
 
     /// Counts one turn of the connection.
-    pub(crate) fn note(&self, event_loop: &EventLoop<impl SiteService>, went: Went) {
+    pub(crate) fn count_turn(&self, event_loop: &EventLoop<impl SiteService>, went: Went) {
         match went {
             Went::Waits | Went::Transfers => {}
-            Went::Floods => self.name(event_loop),
+            Went::Floods => self.log_client(event_loop),
             Went::Busy => {
                 if self.is_many() {
-                    self.name(event_loop);
+                    self.log_client(event_loop);
                 }
             }
         }
@@ -64,9 +64,9 @@ impl Floods {
 
     /// Logs the client's address: at most once a second for each address and event loop.
     #[cold]
-    fn name(&self, event_loop: &EventLoop<impl SiteService>) {
+    fn log_client(&self, event_loop: &EventLoop<impl SiteService>) {
         let client = self.client.get();
-        if event_loop.told.is_first(client) {
+        if event_loop.told.mark_as_named(client) {
             let who = client.map_or_else(|| "unix".to_owned(), |ip| ip.to_string());
             let words = "floods a connection with small requests, frames or chunks: others are served in between \
                          (a firewall or max_connections_per_client keeps such a client out)";

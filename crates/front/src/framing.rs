@@ -53,8 +53,8 @@ pub(crate) fn program_framing(request: &Request<'_>, status: u16, output: &Outpu
         Framing::Length(0)
     } else if let Some(n) = output.content_length {
         Framing::Length(n)
-    } else if producer.output_ended() {
-        Framing::Length(producer.ready() as u64)
+    } else if producer.has_output_ended() {
+        Framing::Length(producer.pending_len() as u64)
     } else if request.head.version == Version::Http11 && request.client.speaks_http() {
         Framing::Chunked
     } else {
@@ -63,7 +63,7 @@ pub(crate) fn program_framing(request: &Request<'_>, status: u16, output: &Outpu
 }
 
 /// Passes on the length that a program gives for a body that is not sent, to HEAD or with 304 (RFC 9110, 8.6).
-pub(crate) fn promise(response: &mut Response, framing: Framing, output: &Output) {
+pub(crate) fn declare_length(response: &mut Response, framing: Framing, output: &Output) {
     if let (Framing::Bodiless, Some(n)) = (framing, output.content_length)
         && response.status != 204
     {

@@ -40,7 +40,7 @@ struct QueuedHandshake<'h> {
 
 impl Handshakes {
     /// Runs a handshake with a client at `peer`, one step at each of its turns.
-    pub(crate) async fn in_turn<T>(&self, peer: Peer, handshake: impl Future<Output = T>) -> T {
+    pub(crate) async fn run_in_turn<T>(&self, peer: Peer, handshake: impl Future<Output = T>) -> T {
         let mut handshake = pin!(handshake);
         let mut place = QueuedHandshake {
             handshakes: self,
@@ -57,12 +57,12 @@ impl Handshakes {
 
     /// Gives turns; never ends. This task runs apart from the tasks of connections. Whenever it runs, all connections that had
     /// something to do have had their turn.
-    pub(crate) async fn run(&self) {
+    pub(crate) async fn give_turns(&self) {
         loop {
             self.done.notified().await;
             // If only the queue holds a ticket, the connection has ended.
             let waits = |ticket: &Rc<Ticket>| Rc::strong_count(ticket) > 1;
-            let next = self.turns.borrow_mut().next(waits);
+            let next = self.turns.borrow_mut().next_turn(waits);
             if let Some(ticket) = next {
                 ticket.has_turn.set(true);
                 ticket.waker.borrow().wake_by_ref();
@@ -75,14 +75,14 @@ impl QueuedHandshake<'_> {
     fn poll_turn(&mut self, peer: Peer, cx: &Context<'_>) -> Poll<()> {
         let Some(ticket) = &self.ticket else {
             let mut turns = self.handshakes.turns.borrow_mut();
-            if turns.take() {
+            if turns.take_turn() {
                 return Poll::Ready(());
             }
             let ticket = Rc::new(Ticket {
                 has_turn: Cell::new(false),
                 waker: RefCell::new(cx.waker().clone()),
             });
-            turns.wait(peer, ticket.clone());
+            turns.enqueue_handshake(peer, ticket.clone());
             self.ticket = Some(ticket);
             return Poll::Pending;
         };
@@ -127,11 +127,11 @@ impl<T> Default for Turns<T> {
 
 impl<T> Turns<T> {
     /// Takes the turn. Returns false if a handshake has it already.
-    fn take(&mut self) -> bool {
+    fn take_turn(&mut self) -> bool {
         !std::mem::replace(&mut self.taken, true)
     }
 
-    fn wait(&mut self, peer: Peer, one: T) {
+    fn enqueue_handshake(&mut self, peer: Peer, one: T) {
         let line = self.by.entry(peer).or_default();
         if line.is_empty() {
             self.order.push_back(peer);
@@ -140,7 +140,7 @@ impl<T> Turns<T> {
     }
 
     /// Ends a turn, and chooses the next handshake among those still waiting.
-    fn next(&mut self, waits: impl Fn(&T) -> bool) -> Option<T> {
+    fn next_turn(&mut self, waits: impl Fn(&T) -> bool) -> Option<T> {
         while let Some(peer) = self.order.pop_front() {
             let Entry::Occupied(mut line) = self.by.entry(peer) else {
                 continue;
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     fn peer(n: u8) -> Peer {
-        Peer::of(Some([10, 0, 0, n].into()))
+        Peer::from_address(Some([10, 0, 0, n].into()))
     }
 
     /// Each word is a handshake that waits: a letter for its address, and a letter for the handshake, which is a capital if the
@@ -181,14 +181,14 @@ mod tests {
             ("aX aY", ""),
         ] {
             let mut all = Turns::default();
-            assert!(all.take() && !all.take());
+            assert!(all.take_turn() && !all.take_turn());
             for one in waiting.split_whitespace() {
-                all.wait(peer(one.as_bytes()[0]), char::from(one.as_bytes()[1]));
+                all.enqueue_handshake(peer(one.as_bytes()[0]), char::from(one.as_bytes()[1]));
             }
-            let next = || all.next(char::is_ascii_lowercase);
+            let next = || all.next_turn(char::is_ascii_lowercase);
             let given: String = std::iter::from_fn(next).collect();
             assert_eq!(given, turns, "{waiting}");
-            assert!(all.by.is_empty() && all.order.is_empty() && all.take());
+            assert!(all.by.is_empty() && all.order.is_empty() && all.take_turn());
         }
     }
 
@@ -212,7 +212,7 @@ mod tests {
                         _ => Poll::Pending,
                     }
                 });
-                handshakes.in_turn(peer(who), shaken).await;
+                handshakes.run_in_turn(peer(who), shaken).await;
             })
         };
         let tasks = tokio::task::LocalSet::new();
@@ -228,7 +228,7 @@ mod tests {
         let both = async {
             tokio::select! {
                 () = tasks.run_until(all) => {}
-                () = handshakes.run() => {}
+                () = handshakes.give_turns() => {}
             }
         };
         runtime.block_on(both);

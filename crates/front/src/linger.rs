@@ -16,7 +16,8 @@ pub(crate) async fn linger(sock: &Transport) {
     }
     let until = Instant::now() + LINGER;
     let mut last = Buf::default();
-    while matches!(timeout_at(until, sock.fill(&mut last, 64 << 10)).await, Ok(Ok(n)) if n > 0) {
+    while matches!(timeout_at(until, sock.fill_buffer(&mut last, 64 << 10)).await, Ok(Ok(n)) if n > 0)
+    {
         let all = last.len();
         last.consume(all);
     }

@@ -35,11 +35,11 @@ pub struct Listener {
 
 impl Listener {
     /// Listens on a TCP port. `shares`: other event loops listen on the same port, each with a queue of its own
-    /// ([`Listener::another`]).
+    /// ([`Listener::open_another`]).
     ///
     /// # Errors
     /// Any error of the system calls.
-    pub fn tcp(at: SocketAddr, speaks: Speaks, shares: bool) -> io::Result<Self> {
+    pub fn bind_tcp(at: SocketAddr, speaks: Speaks, shares: bool) -> io::Result<Self> {
         let (fd, address) = listen_tcp(at)?;
         if shares {
             // Set only after the socket listens: otherwise another server that is about to listen could join.
@@ -57,7 +57,7 @@ impl Listener {
     ///
     /// # Errors
     /// Any error of the system calls.
-    pub fn unix(fd: OwnedFd, listen: &Listen) -> io::Result<Self> {
+    pub fn listen_on_bound(fd: OwnedFd, listen: &Listen) -> io::Result<Self> {
         sys::listen(&fd, BACKLOG)?;
         Ok(Self {
             fd,
@@ -72,14 +72,14 @@ impl Listener {
     ///
     /// # Errors
     /// `fd` is not a listening stream socket, or any error of the system calls.
-    pub fn adopted(
+    pub fn from_listening(
         fd: OwnedFd,
         asked: Address,
         speaks: Speaks,
         hands_over: bool,
     ) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&fd, true)?;
-        let address = match address(&fd)? {
+        let address = match listening_address(&fd)? {
             tcp @ Address::Tcp(_) => {
                 sys::sockopt::set_tcp_nodelay(&fd, true)?;
                 tcp
@@ -99,7 +99,7 @@ impl Listener {
     ///
     /// # Errors
     /// Any error of the system calls.
-    pub fn another(&self) -> io::Result<Option<Self>> {
+    pub fn open_another(&self) -> io::Result<Option<Self>> {
         let at = match &self.listen.address {
             Address::Tcp(at) if !self.hands_over => at,
             Address::Tcp(_) | Address::Unix(_) => return Ok(None),
@@ -117,7 +117,7 @@ impl Listener {
     }
 
     /// Returns the address that every connection of this listener has on our side, if it is always the same.
-    pub(crate) fn only_address(&self) -> Option<SocketAddr> {
+    pub(crate) fn fixed_address(&self) -> Option<SocketAddr> {
         match self.listen.address {
             Address::Tcp(at) if !at.ip().is_unspecified() => Some(at),
             Address::Tcp(_) | Address::Unix(_) => None,
@@ -129,7 +129,7 @@ impl Listener {
 ///
 /// # Errors
 /// `fd` is not a listening stream socket of TCP, or of a path; or any error of the system calls.
-pub fn address(fd: impl AsFd) -> io::Result<Address> {
+pub fn listening_address(fd: impl AsFd) -> io::Result<Address> {
     let fd = fd.as_fd();
     let unfit = |words: &str| Err(io::Error::other(words.to_owned()));
     if sys::sockopt::socket_type(fd)? != sys::SocketType::STREAM {
@@ -211,7 +211,7 @@ mod tests {
         let server = || {
             let begin = |port: u16| {
                 meet.wait();
-                let bound = Listener::tcp((ip, port).into(), Speaks::Http, false);
+                let bound = Listener::bind_tcp((ip, port).into(), Speaks::Http, false);
                 meet.wait();
                 if let Err(e) = &bound {
                     assert_eq!(e.kind(), io::ErrorKind::AddrInUse, "{e}");

@@ -34,36 +34,39 @@ impl<S: SiteService> Drop for Unfinished<'_, S> {
             entry.status = 503;
         }
         entry.total = entry.began.elapsed();
-        self.event_loop.log(&entry);
+        self.event_loop.log_request(&entry);
     }
 }
 
 /// Logs a response whose whole body was at hand. `bytes`: how many bytes of the body were sent; `Err`: the response was cut
 /// after that many.
-pub(crate) fn sent<S: SiteService>(
+pub(crate) fn log_response<S: SiteService>(
     event_loop: &Rc<EventLoop<S>>,
     request: &Request<'_>,
     bytes: Result<u64, u64>,
 ) {
     let mut entry = request.entry.borrow_mut();
-    entry.first_byte = event_loop.taken(request.began);
+    entry.first_byte = event_loop.time_taken(request.began);
     entry.total = entry.first_byte;
     entry.bytes = bytes.unwrap_or_else(|bytes| {
         entry.outcome = "cut";
         bytes
     });
-    event_loop.log(&entry);
+    event_loop.log_request(&entry);
 }
 
 /// Logs a request whose client has left before there was a response.
-pub(crate) fn left<S: SiteService>(event_loop: &Rc<EventLoop<S>>, request: &Request<'_>) {
+pub(crate) fn log_client_left<S: SiteService>(
+    event_loop: &Rc<EventLoop<S>>,
+    request: &Request<'_>,
+) {
     let mut entry = request.entry.borrow_mut();
-    entry.total = event_loop.taken(request.began);
-    event_loop.log(&entry);
+    entry.total = event_loop.time_taken(request.began);
+    event_loop.log_request(&entry);
 }
 
 /// Creates the log entry of a message that is not a request.
-pub(crate) fn refused<S: SiteService>(
+pub(crate) fn create_refusal_entry<S: SiteService>(
     event_loop: &EventLoop<S>,
     link: &Link,
     fault: &Fault,
@@ -76,14 +79,14 @@ pub(crate) fn refused<S: SiteService>(
 }
 
 /// Logs the answer to a message that is not a request, with this many bytes of body.
-pub(crate) fn refusal_sent<S: SiteService>(
+pub(crate) fn log_refusal<S: SiteService>(
     event_loop: &Rc<EventLoop<S>>,
     mut entry: AccessEntry,
     bytes: u64,
 ) {
     entry.bytes = bytes;
-    entry.total = event_loop.taken(entry.began);
-    event_loop.log(&entry);
+    entry.total = event_loop.time_taken(entry.began);
+    event_loop.log_request(&entry);
 }
 
 /// The log line of a request whose program may still be ending. The line is written when the program has ended, or earlier if
@@ -98,7 +101,7 @@ impl<S: SiteService> DeferredLogLine<S> {
     pub(crate) fn new(event_loop: &Rc<EventLoop<S>>, request: &Request<'_>, sent: u64) -> Self {
         let mut entry = request.entry.borrow_mut();
         entry.bytes = sent;
-        entry.total = event_loop.taken(request.began);
+        entry.total = event_loop.time_taken(request.began);
         Self {
             event_loop: event_loop.clone(),
             entry: request.entry.clone(),
@@ -108,11 +111,11 @@ impl<S: SiteService> DeferredLogLine<S> {
     /// Lets the program go on to its end, because its response has been sent.
     pub(crate) fn finish(self, output: Output) {
         // If the output is not read to its end, the program may fail because of that.
-        let whole = output.producer.output_ended();
+        let whole = output.producer.has_output_ended();
         let source = output.source;
         output.producer.finish(Box::new(move |exit| {
             if whole {
-                source.failed_behind(exit);
+                source.log_late_failure(exit);
             }
             self.entry.borrow_mut().exit = exit;
         }));
@@ -127,6 +130,6 @@ impl<S: SiteService> DeferredLogLine<S> {
 
 impl<S: SiteService> Drop for DeferredLogLine<S> {
     fn drop(&mut self) {
-        self.event_loop.log(&self.entry.borrow());
+        self.event_loop.log_request(&self.entry.borrow());
     }
 }

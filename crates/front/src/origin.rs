@@ -16,7 +16,7 @@ use crate::{event_loop::EventLoop, site::SiteService};
 ///
 /// # Errors
 /// The fields cannot be read.
-pub(crate) fn origin(
+pub(crate) fn resolve_origin(
     event_loop: &EventLoop<impl SiteService>,
     trusted: &Trusted,
     link: &Link,
@@ -26,7 +26,7 @@ pub(crate) fn origin(
     if link.announced_by.is_some_and(|peer| !trusted.covers(peer)) {
         return Ok(None);
     }
-    let origin = trusted.origin(&head.fields, link.remote_ip);
+    let origin = trusted.forwarded_params(&head.fields, link.remote_ip);
     let origin = origin.map_err(|Unreadable(field)| {
         let words = format!("a trusted proxy wrote a {field} that cannot be read");
         let errors = &event_loop.shared.logs.error;
@@ -39,7 +39,7 @@ pub(crate) fn origin(
     let Some(origin) = origin else {
         return Ok(None);
     };
-    let behind = link.behind(&origin);
+    let behind = link.behind_proxy(&origin);
     if let Some(Authority { host, port }) = origin.host {
         let head = Rc::make_mut(head);
         (head.host, head.port) = (host, port);

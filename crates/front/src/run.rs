@@ -20,7 +20,7 @@ const TENTH: u32 = 10;
 ///
 /// # Errors
 /// The kernel has no descriptors or no memory for the runtime.
-pub fn runtime() -> io::Result<Runtime> {
+pub fn build_runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -28,7 +28,7 @@ pub fn runtime() -> io::Result<Runtime> {
 
 /// Runs an event loop on this thread until the server drains and its last request is over, or until `shutdown_grace` has passed
 /// since it began to drain. `beside` runs beside the requests; its end is not awaited.
-pub fn run<S: SiteService>(
+pub fn run_event_loop<S: SiteService>(
     event_loop: &Rc<EventLoop<S>>,
     runtime: &Runtime,
     given: mpsc::UnboundedReceiver<Handed<S>>,
@@ -36,10 +36,10 @@ pub fn run<S: SiteService>(
 ) {
     let mut local = tokio::task::LocalSet::new();
     let entered = runtime.enter();
-    local.spawn_local(take(event_loop.clone(), given));
+    local.spawn_local(serve_messages(event_loop.clone(), given));
     // `keep` runs in a set of its own, so that it is polled only when it has something to do.
     let mut keeper = tokio::task::LocalSet::new();
-    let kept = keeper.spawn_local(keep(event_loop.clone(), beside));
+    let kept = keeper.spawn_local(run_background(event_loop.clone(), beside));
     runtime.block_on(async {
         tokio::select! {
             biased;
@@ -56,7 +56,7 @@ pub fn run<S: SiteService>(
 }
 
 /// Serves the messages that other threads hand to this event loop, until the server drains.
-async fn take<S: SiteService>(
+async fn serve_messages<S: SiteService>(
     event_loop: Rc<EventLoop<S>>,
     mut given: mpsc::UnboundedReceiver<Handed<S>>,
 ) {
@@ -69,9 +69,13 @@ async fn take<S: SiteService>(
             handed = given.recv() => handed,
         };
         match handed {
-            Some(Handed::Connection(accepted)) => conn::start(event_loop.clone(), accepted),
-            Some(Handed::Site(new)) => listeners.follow(&event_loop, new, conn::start),
-            Some(Handed::Shed(shed)) => shed_one(&event_loop, &shed),
+            Some(Handed::Connection(accepted)) => {
+                conn::spawn_connection(event_loop.clone(), accepted)
+            }
+            Some(Handed::Site(new)) => {
+                listeners.switch_site(&event_loop, new, conn::spawn_connection)
+            }
+            Some(Handed::Shed(shed)) => close_if_idle(&event_loop, &shed),
             Some(Handed::Probe(_)) => {}
             None => return,
         }
@@ -81,41 +85,44 @@ async fn take<S: SiteService>(
     given.close();
     while let Some(handed) = given.recv().await {
         match handed {
-            Handed::Connection(accepted) => conn::start(event_loop.clone(), accepted),
-            Handed::Shed(shed) => shed_one(&event_loop, &shed),
+            Handed::Connection(accepted) => conn::spawn_connection(event_loop.clone(), accepted),
+            Handed::Shed(shed) => close_if_idle(&event_loop, &shed),
             Handed::Site(_) | Handed::Probe(_) => {}
         }
     }
 }
 
 /// Closes a connection to make room, if it is still idle.
-fn shed_one<S: SiteService>(event_loop: &EventLoop<S>, shed: &Shed) {
-    if !event_loop.idle.shed(shed.at.entry, shed.since) {
-        event_loop.shared.crowd.stays(shed);
+fn close_if_idle<S: SiteService>(event_loop: &EventLoop<S>, shed: &Shed) {
+    if !event_loop.idle.close_if_waiting(shed.at.entry, shed.since) {
+        event_loop.shared.crowd.keep_connection(shed);
     }
 }
 
 /// Does the work beside requests, until `shutdown_grace` has passed since the event loop began to drain.
-async fn keep<S: SiteService>(event_loop: Rc<EventLoop<S>>, beside: impl Future<Output = ()>) {
+async fn run_background<S: SiteService>(
+    event_loop: Rc<EventLoop<S>>,
+    beside: impl Future<Output = ()>,
+) {
     let mut phase = event_loop.shared.phase.clone();
     let ends = async {
         let _ = phase.wait_for(|p| *p >= Phase::Draining).await;
-        event_loop.idle.end_all(AwaitedRequest::Next);
-        let grace = event_loop.site().settings().shutdown_grace;
+        event_loop.idle.close_all(AwaitedRequest::Next);
+        let grace = event_loop.current_site().settings().shutdown_grace;
         let over = tokio::time::timeout(grace, phase.wait_for(|p| *p == Phase::Ending));
         tokio::select! {
             _ = over => {}
-            () = event_loop.idle.expire(AwaitedRequest::First, grace / TENTH) => {}
+            () = event_loop.idle.close_expired(AwaitedRequest::First, grace / TENTH) => {}
         }
     };
     let expire = async {
         loop {
-            let site = event_loop.site();
+            let site = event_loop.current_site();
             let http = &site.settings().http;
             let (first, next) = (http.keep_alive.max(http.head_timeout), http.keep_alive);
             tokio::select! {
-                () = event_loop.idle.expire(AwaitedRequest::First, first) => {}
-                () = event_loop.idle.expire(AwaitedRequest::Next, next) => {}
+                () = event_loop.idle.close_expired(AwaitedRequest::First, first) => {}
+                () = event_loop.idle.close_expired(AwaitedRequest::Next, next) => {}
                 () = event_loop.reloaded.notified() => {}
             }
         }
@@ -126,8 +133,8 @@ async fn keep<S: SiteService>(event_loop: Rc<EventLoop<S>>, beside: impl Future<
     };
     tokio::select! {
         () = ends => {}
-        () = tick::run() => {}
-        () = event_loop.handshakes.run() => {}
+        () = tick::run_clock() => {}
+        () = event_loop.handshakes.give_turns() => {}
         () = expire => {}
         () = beside => {}
     }

@@ -124,7 +124,7 @@ const SPOKEN: [(&str, Speaks); 5] = [
 
 impl Speaks {
     /// Splits an entry of `listen` into its protocol and the address that follows.
-    pub fn of(text: &str) -> (Self, &str) {
+    pub fn split_protocol(text: &str) -> (Self, &str) {
         let spoken = SPOKEN.iter().find_map(|&(prefix, speaks)| {
             let rest = text.strip_prefix(prefix)?;
             Some((speaks, rest))
@@ -141,7 +141,7 @@ impl Speaks {
 
 impl Listen {
     /// Returns the address as a person would type it into a browser.
-    pub fn url(&self) -> String {
+    pub fn browser_url(&self) -> String {
         match (&self.address, self.speaks) {
             (Address::Tcp(at), Speaks::Https) => format!("https://{at}"),
             (Address::Tcp(at), Speaks::Http | Speaks::Proxied) => format!("http://{at}"),
@@ -157,7 +157,7 @@ impl FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (speaks, rest) = Speaks::of(text);
+        let (speaks, rest) = Speaks::split_protocol(text);
         let address = rest.parse()?;
         Ok(Self { address, speaks })
     }

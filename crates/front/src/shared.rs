@@ -46,7 +46,7 @@ pub enum Handed<S> {
     Connection(Accepted),
     /// Another connection needs room: this one closes if it is still idle.
     Shed(Shed),
-    /// Dropped when the event loop gets to this message ([`all_come_to`]).
+    /// Dropped when the event loop gets to this message ([`all_caught_up`]).
     Probe(Arc<oneshot::Sender<()>>),
 }
 
@@ -84,33 +84,33 @@ impl<S> Shared<S> {
     }
 
     /// Has a connection closed. Returns false if its event loop has ended.
-    pub(crate) fn shed(&self, shed: Shed) -> bool {
-        let given = self.loops[shed.at.event_loop].hand(Handed::Shed(shed));
+    pub(crate) fn request_close(&self, shed: Shed) -> bool {
+        let given = self.loops[shed.at.event_loop].send_message(Handed::Shed(shed));
         given.is_ok()
     }
 
     /// Returns whether each connection ends with its current request.
-    pub(crate) fn draining(&self) -> bool {
-        self.reached(Phase::HandedOver)
+    pub(crate) fn is_draining(&self) -> bool {
+        self.has_reached(Phase::HandedOver)
     }
 
     /// Returns whether a connection ends if it has had a request, and has none now.
     pub(crate) fn ends_idle(&self) -> bool {
-        self.reached(Phase::Draining)
+        self.has_reached(Phase::Draining)
     }
 
-    fn reached(&self, phase: Phase) -> bool {
+    fn has_reached(&self, phase: Phase) -> bool {
         // Called several times a request. As long as the phase has never changed, this is one load.
         !matches!(self.phase.has_changed(), Ok(false)) && *self.phase.borrow() >= phase
     }
 }
 
 /// Resolves when each of these event loops has processed all that it was handed before, and knows the current phase.
-pub fn all_come_to<S>(loops: &[Handle<S>]) -> oneshot::Receiver<()> {
+pub fn all_caught_up<S>(loops: &[Handle<S>]) -> oneshot::Receiver<()> {
     let (probe, dropped) = oneshot::channel();
     let probe = Arc::new(probe);
     for event_loop in loops {
-        let _ = event_loop.hand(Handed::Probe(probe.clone()));
+        let _ = event_loop.send_message(Handed::Probe(probe.clone()));
     }
     dropped
 }
@@ -130,30 +130,30 @@ impl<S> Handle<S> {
     ///
     /// # Errors
     /// The event loop accepts no more messages, because the server drains. The error holds the message.
-    pub fn hand(&self, handed: Handed<S>) -> Result<(), Handed<S>> {
+    pub fn send_message(&self, handed: Handed<S>) -> Result<(), Handed<S>> {
         let is_connection = matches!(handed, Handed::Connection(_));
         if is_connection {
-            self.count();
+            self.count_connection();
         }
         let given = self.give.send(handed);
         if is_connection && given.is_err() {
-            drop(self.counted());
+            drop(self.take_counted());
         }
         given.map_err(|refused| refused.0)
     }
 
     /// Returns how many connections the event loop has.
-    pub(crate) fn connections(&self) -> usize {
+    pub(crate) fn connection_count(&self) -> usize {
         self.connections.0.load(Ordering::Relaxed)
     }
 
-    /// Counts one more connection, which [`Handle::counted`] takes over.
-    pub(crate) fn count(&self) {
+    /// Counts one more connection, which [`Handle::take_counted`] takes over.
+    pub(crate) fn count_connection(&self) {
         self.connections.0.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes over a connection that has been counted already.
-    pub(crate) fn counted(&self) -> Counted<'_> {
+    pub(crate) fn take_counted(&self) -> Counted<'_> {
         Counted(&self.connections)
     }
 }

@@ -26,15 +26,15 @@ pub(crate) struct RetryThrottle {
 
 impl RetryThrottle {
     /// Waits until the connection may be read again, or until `over` says that it need not wait.
-    pub(crate) async fn pause(&self, over: impl Fn() -> bool) {
-        let until = self.take(tick::count());
-        while tick::count() < until && !over() {
+    pub(crate) async fn wait_to_read(&self, over: impl Fn() -> bool) {
+        let until = self.reserve_tick(tick::elapsed_ticks());
+        while tick::elapsed_ticks() < until && !over() {
             tick::next().await;
         }
     }
 
     /// Chooses the tick to wait for: the next tick that has room.
-    fn take(&self, now: u64) -> u64 {
+    fn reserve_tick(&self, now: u64) -> u64 {
         let (tick, taken) = match self.tick.get() {
             tick if tick <= now => (now + 1, 0),
             tick if self.taken.get() < EACH_TICK => (tick, self.taken.get()),
@@ -55,18 +55,18 @@ mod tests {
         let throttle = RetryThrottle::default();
         let mut ticks = vec![0; 4];
         for _ in 0..2 * EACH_TICK + 1 {
-            ticks[usize::try_from(throttle.take(0)).unwrap()] += 1;
+            ticks[usize::try_from(throttle.reserve_tick(0)).unwrap()] += 1;
         }
         assert_eq!(ticks, [0, EACH_TICK, EACH_TICK, 1]);
         // A connection that comes later waits for a later tick.
-        assert_eq!(throttle.take(2), 3);
-        assert_eq!(throttle.take(7), 8);
+        assert_eq!(throttle.reserve_tick(2), 3);
+        assert_eq!(throttle.reserve_tick(7), 8);
     }
 
     #[test]
     fn nobody_waits_longer_than_retry_after() {
         let throttle = RetryThrottle::default();
-        let longest = (0..100_000).map(|_| throttle.take(5)).max();
+        let longest = (0..100_000).map(|_| throttle.reserve_tick(5)).max();
         assert_eq!(longest, Some(5 + MOST_TICKS));
     }
 
@@ -78,13 +78,13 @@ mod tests {
             .unwrap();
         let throttle = RetryThrottle::default();
         runtime.block_on(async {
-            throttle.pause(|| true).await;
-            let before = tick::count();
+            throttle.wait_to_read(|| true).await;
+            let before = tick::elapsed_ticks();
             tokio::select! {
-                () = tick::run() => unreachable!("it never ends"),
-                () = throttle.pause(|| false) => {}
+                () = tick::run_clock() => unreachable!("it never ends"),
+                () = throttle.wait_to_read(|| false) => {}
             }
-            assert!(tick::count() > before);
+            assert!(tick::elapsed_ticks() > before);
         });
     }
 }

@@ -15,7 +15,7 @@ use std::{
 use galgo_front::{
     event_loop::EventLoop,
     listener::Listener,
-    run::{run, runtime},
+    run::{build_runtime, run_event_loop},
     settings::{Http, Listen, Settings, Speaks},
     shared::{Accepted, Handed, Handle, Shared},
     site::{NewSite, SiteService},
@@ -49,10 +49,10 @@ impl Service for Shout {
         loop {
             match request.client.next().map_err(|_| Left)? {
                 Next::Data(n) => {
-                    said.extend(request.client.data()[..n].to_ascii_uppercase());
-                    request.client.take(n);
+                    said.extend(request.client.buffered_bytes()[..n].to_ascii_uppercase());
+                    request.client.consume(n);
                 }
-                Next::More => request.client.more().await.map_err(|_| Left)?,
+                Next::More => request.client.wait_for_body().await.map_err(|_| Left)?,
                 Next::End => break,
             }
         }
@@ -61,9 +61,9 @@ impl Service for Shout {
         Ok(response)
     }
 
-    fn cut(&self, _request: &Request<'_>, _fault: &Fault) {}
+    fn log_cut_response(&self, _request: &Request<'_>, _fault: &Fault) {}
 
-    fn refuse(&self, _link: &Link, _id: Id, fault: &Fault) -> Response {
+    fn build_refusal(&self, _link: &Link, _id: Id, fault: &Fault) -> Response {
         let mut response = Response::new(fault.status());
         response.body = Body::Bytes(fault.to_string().into_bytes());
         response
@@ -124,7 +124,7 @@ impl Front {
         let its = shared.clone();
         let thread = std::thread::spawn(move || {
             let event_loop = EventLoop::new(its, 0, shout("hello", None));
-            run(&event_loop, &runtime().unwrap(), given, async {});
+            run_event_loop(&event_loop, &build_runtime().unwrap(), given, async {});
         });
         Self {
             shared,
@@ -146,7 +146,7 @@ impl Front {
         };
         assert!(
             self.shared.loops[0]
-                .hand(Handed::Connection(accepted))
+                .send_message(Handed::Connection(accepted))
                 .is_ok()
         );
         client
@@ -164,7 +164,7 @@ impl Front {
             listeners: listener.into_iter().collect(),
             taken: Arc::new(taken),
         };
-        assert!(self.shared.loops[0].hand(Handed::Site(new)).is_ok());
+        assert!(self.shared.loops[0].send_message(Handed::Site(new)).is_ok());
         assert!(all.blocking_recv().is_err());
     }
 
@@ -239,7 +239,7 @@ fn the_same_service_answers_a_front_server() {
 #[test]
 fn another_site_answers_the_next_request() {
     let front = Front::new();
-    let listener = Listener::tcp(([127, 0, 0, 1], 0).into(), Speaks::Http, false).unwrap();
+    let listener = Listener::bind_tcp(([127, 0, 0, 1], 0).into(), Speaks::Http, false).unwrap();
     let Address::Tcp(at) = listener.listen.address else {
         panic!("no port");
     };

@@ -24,12 +24,12 @@ pub(crate) fn redirect_to_https(site: &Site, request: &Request<'_>) -> Option<Re
         443 => String::new(),
         port => format!(":{port}"),
     };
-    let to = format!("https://{}{port}{}", head.host, head.target.uri());
+    let to = format!("https://{}{port}{}", head.host, head.target.request_uri());
     // A browser must not remember a redirect to a host that has no certificate yet.
     let shown = site.shown.as_ref();
-    let usable = shown.is_none_or(|shown| shown.has(&head.host));
+    let usable = shown.is_none_or(|shown| shown.has_certificate(&head.host));
     let status = if usable { 308 } else { 307 };
-    Some(Response::new(status).with("Location", to))
+    Some(Response::new(status).with_field("Location", to))
 }
 
 /// Sets the log of a request that enters a route, and refuses an address that exceeds the route's rate limit. If several
@@ -48,7 +48,7 @@ pub(crate) fn enter_route(
         entry.log.get_or_insert_with(|| log.clone());
     }
     match &route.rate_limit {
-        Some(limit) => limit.ask(request.peer(), request.began),
+        Some(limit) => limit.admit_request(request.peer(), request.began),
         None => Ok(()),
     }
 }
@@ -64,7 +64,7 @@ pub(crate) async fn admit_client(
 ) -> Result<Option<Response>, Unanswered> {
     let link = request.link;
     if let Some(steps) = &route.steps {
-        if let Some(response) = steps.early(link, head, rest) {
+        if let Some(response) = steps.early_response(link, head, rest) {
             dispatch.note(|trace| trace.note_early(&response));
             return Ok(Some(response));
         }
@@ -73,14 +73,17 @@ pub(crate) async fn admit_client(
             decision = trace.note_access(steps, decision, (link, head));
         }
         let context = dispatch.context();
-        if let Some(denied) = steps.admit(context, request, head, decision).await? {
+        if let Some(denied) = steps
+            .admit_request(context, request, head, decision)
+            .await?
+        {
             return Ok(Some(denied));
         }
     }
     let denied = authorize(dispatch, request, head, route).await?;
     if let (None, Some(steps)) = (&denied, &route.steps) {
         dispatch.note(|trace| trace.note_variables(steps, link, head));
-        steps.grant(request, head);
+        steps.grant_variables(request, head);
     }
     denied.map(require_response).transpose()
 }

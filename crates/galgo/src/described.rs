@@ -19,26 +19,26 @@ pub(crate) fn describe(config: &Config, route: &Route) -> String {
                 CgiRoot::Folder { .. } => "programs in",
                 CgiRoot::Program { .. } => "program",
             };
-            let folder = near(cgi.root.path());
-            format!("{kind} {folder}{}", whose(config, route, cgi))
+            let folder = shorten_path(cgi.root.path());
+            format!("{kind} {folder}{}", describe_rights(config, route, cgi))
         }
-        Handler::Upstream(up) => asked(up),
+        Handler::Upstream(up) => describe_application(up),
         Handler::Files(files) => {
             let what = match route.among_files {
                 Some(_) => "files and programs",
                 None => "files",
             };
-            format!("{what} in {}", near(&files.path))
+            format!("{what} in {}", shorten_path(&files.path))
         }
         Handler::Respond(respond) => {
             let redirect = route.steps.as_ref().and_then(|s| s.redirect.as_ref());
-            redirect.map_or_else(|| answer(respond), sent)
+            redirect.map_or_else(|| describe_answer(respond), describe_redirect)
         }
     }
 }
 
 /// Describes a route that only redirects.
-fn sent(redirect: &Redirect) -> String {
+fn describe_redirect(redirect: &Redirect) -> String {
     let status = redirect.status;
     let always = redirect.https.is_none() && redirect.port.is_none();
     let rest = if always {
@@ -49,16 +49,20 @@ fn sent(redirect: &Redirect) -> String {
     format!("redirect, {status} {}{rest}", reason(status))
 }
 
-fn asked(up: &Application) -> String {
+fn describe_application(up: &Application) -> String {
     let scripts = match &up.scripts {
-        Some(root) => format!("scripts in {}, ", near(root.path())),
+        Some(root) => format!("scripts in {}, ", shorten_path(root.path())),
         None => String::new(),
     };
-    let kind = up.protocol.name();
+    let kind = up.protocol.config_key();
     match &up.to {
         To::Address(address) => format!("{scripts}{kind} {address}"),
         To::Workers(w) => {
-            let (n, run, strict) = (w.count, words::path(&w.run), strict(&up.options));
+            let (n, run, strict) = (
+                w.count,
+                words::escape_path(&w.run),
+                describe_strict(&up.options),
+            );
             format!("{scripts}{kind} workers: {n} x {run}{strict}")
         }
     }
@@ -66,24 +70,24 @@ fn asked(up: &Application) -> String {
 
 /// Describes whose rights the programs in a user's own folder have, which is not obvious, and how a strict sandbox
 /// is enforced.
-fn whose(config: &Config, route: &Route, cgi: &Cgi) -> String {
+fn describe_rights(config: &Config, route: &Route, cgi: &Cgi) -> String {
     let users_own = config.userdir.is_some() && route.path.starts_with("/~");
     if cgi.options.strict.is_some() || cgi.runs_as_others() || !users_own {
-        return strict(&cgi.options);
+        return describe_strict(&cgi.options);
     }
     let uid = galgo_spawn::identity::effective_uid();
     format!(" (run as the server's own user, uid {uid}, not as theirs)")
 }
 
 /// Describes how a strict sandbox is enforced; empty for any other sandbox.
-fn strict(options: &CgiOptions) -> String {
+fn describe_strict(options: &CgiOptions) -> String {
     match &options.strict {
-        Some(_) => format!(", strict{}", isolation::held(options)),
+        Some(_) => format!(", strict{}", isolation::describe_enforcement(options)),
         None => String::new(),
     }
 }
 
-fn answer(respond: &Respond) -> String {
+fn describe_answer(respond: &Respond) -> String {
     let status = respond.status;
     let length = respond.body.len();
     match &respond.content_type {
@@ -93,11 +97,11 @@ fn answer(respond: &Respond) -> String {
 }
 
 /// Returns a path as a person in the current directory would type it.
-pub(crate) fn near(path: &Path) -> String {
+pub(crate) fn shorten_path(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let near = path.strip_prefix(&here).ok();
     match near {
         Some(p) if p.as_os_str().is_empty() => ".".into(),
-        near => words::path(near.unwrap_or(path)),
+        near => words::escape_path(near.unwrap_or(path)),
     }
 }

@@ -46,7 +46,7 @@ impl Dispatch {
         let config = &site.config;
         self.resources
             .configure(config.umask, config.templates.clone());
-        files::forget();
+        files::forget_cached();
         Self {
             resources: self.resources.clone(),
             site,
@@ -65,7 +65,7 @@ impl Dispatch {
         if let Some(steps) = steps {
             steps.change_response(&request.head, response);
             let plain = mem::replace(response, Response::new(0));
-            *response = steps.coded(self.context(), request, plain);
+            *response = steps.compress_response(self.context(), request, plain);
         }
         // Lifetimes and rules of fields depend on the type of the unchanged content, which the client already has (RFC 9110,
         // 15.4.5).
@@ -97,8 +97,8 @@ impl Dispatch {
         fault: Option<Fault>,
     ) -> Response {
         let shown = !matches!(fault, None | Some(Fault::NotFound));
-        let page = redirect::local(&request.head, path).ok();
-        let head = page.and_then(|page| errors::request(&request.head, page, error.status));
+        let page = redirect::local_request(&request.head, path).ok();
+        let head = page.and_then(|page| errors::page_request(&request.head, page, error.status));
         let Some(head) = head else {
             return error;
         };
@@ -129,7 +129,7 @@ impl Dispatch {
         };
         let words = format!("no page for the status {}: {path}: {why}", error.status);
         self.note(|trace| trace.note("errors", &words));
-        let about = format!("[{}]", &*request.id().text());
+        let about = format!("[{}]", &*request.id().to_base32());
         self.resources.errors.write(Level::Warn, &about, &words);
         error
     }
@@ -176,7 +176,7 @@ impl Service for Dispatch {
             Ok(response) => (response, None),
             Err(fault) => {
                 self.note(|trace| trace.note_fault(&fault));
-                status::report(&self.resources, request, &fault);
+                status::report_fault(&self.resources, request, &fault);
                 if let Fault::Gone(_) = fault {
                     return Err(Left);
                 }
@@ -185,7 +185,7 @@ impl Service for Dispatch {
                     fault,
                     Fault::Busy(_) | Fault::Stalled(_) | Fault::TooMany(_)
                 );
-                let failed = status::failed(&self.site.shared, request, &fault);
+                let failed = status::failure_response(&self.site.shared, request, &fault);
                 (failed, Some(fault))
             }
         };
@@ -194,7 +194,7 @@ impl Service for Dispatch {
         self.note(|trace| {
             trace.note_end((&self.site.config, request.link), &response, steps, pages);
         });
-        let mut response = match pages.and_then(|pages| pages.page(&response)) {
+        let mut response = match pages.and_then(|pages| pages.replacement_page(&response)) {
             // Boxed, so that the future of a successful request stays small.
             Some(page) => Box::pin(self.add_error_page(request, response, page, fault)).await,
             None => response,
@@ -203,13 +203,13 @@ impl Service for Dispatch {
         Ok(response)
     }
 
-    fn cut(&self, request: &Request<'_>, fault: &Fault) {
-        status::report(&self.resources, request, fault);
+    fn log_cut_response(&self, request: &Request<'_>, fault: &Fault) {
+        status::report_fault(&self.resources, request, fault);
     }
 
-    fn refuse(&self, link: &Link, id: Id, fault: &Fault) -> Response {
-        self.resources.note(link, id, b"", fault);
-        let mut response = status::unread(&self.site.shared, link, fault, &id.text());
+    fn build_refusal(&self, link: &Link, id: Id, fault: &Fault) -> Response {
+        self.resources.log_refusal(link, id, b"", fault);
+        let mut response = status::unread_response(&self.site.shared, link, fault, &id.to_base32());
         if response.status == 405 {
             response.fields.push("Allow", ALLOW);
         }

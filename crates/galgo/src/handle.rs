@@ -109,17 +109,17 @@ pub(crate) async fn call_handler(
             // Before a program is looked for: a client that is turned away must cost the others nothing.
             cx.site.shared.admission.refuse_if_full(request.peer())?;
             cx.note(|trace| trace.begin("program"));
-            let find = || script::program(cgi, &route.path, head.target.url_path());
+            let find = || script::find_program(cgi, &route.path, head.target.url_path());
             let script = waiting::search(find).await?;
             let limit = found.limit.or_else(|| cx.site.limit_of(route));
             Box::pin(answer_by_program(cx, request, head, cgi, limit, script)).await
         }
         Handler::Upstream(up) => {
             cx.note(|trace| trace.begin("application"));
-            let find = || script::script(up, &route.path, head.target.url_path());
+            let find = || script::find_script(up, &route.path, head.target.url_path());
             let script = match waiting::search(find).await? {
                 UpstreamPath::Script(script) => script,
-                UpstreamPath::Folder => return Ok(files::to_slash(head)),
+                UpstreamPath::Folder => return Ok(files::redirect_to_slash(head)),
             };
             let index = index_name(&script, head.target.path());
             if let Some(index) = index.filter(|index| is_index_elsewhere(cx, head, route, index)) {
@@ -142,7 +142,7 @@ pub(crate) async fn call_handler(
             let elsewhere = |name: &str| is_index_elsewhere(cx, head, route, name);
             let answer = files::answer(files, head, rest, elsewhere);
             // Matched here so that the answer is no part of the future that waits.
-            let later = match answer.at_once() {
+            let later = match answer.into_immediate() {
                 Ok(Ok(answer)) => return Ok(complete_answer(cx, request, answer)),
                 Ok(Err(index)) => return Err(lead_to_index(head, index)),
                 Err(later) => later,
@@ -170,7 +170,7 @@ async fn answer_later(
     (route, files, rest): (&Arc<Route>, &Files, &[u8]),
     later: FileAnswer<'_>,
 ) -> Result<Response, Unanswered> {
-    match later.response(request.client.room()).await {
+    match later.response(request.client.wait_for_room()).await {
         Ok(answer) => return Ok(complete_answer(cx, request, answer)),
         Err(Some(index)) => return Err(lead_to_index(head, index)),
         Err(None) => {}
@@ -197,19 +197,21 @@ fn complete_answer(
 
 /// Returns the head as the route's handler is to see it, if it differs.
 pub(crate) fn change_head(cx: &Dispatch, route: &Route, head: &Rc<Head>) -> Option<Rc<Head>> {
-    let changed = route.steps.as_deref()?.request(head)?;
+    let changed = route.steps.as_deref()?.change_request(head)?;
     cx.note(|trace| trace.note("request_headers", "are changed"));
     Some(Rc::new(changed))
 }
 
 /// Whether a file answers the request without a program.
 pub(crate) fn is_file(routes: &[Arc<Route>], head: &Head) -> bool {
-    let found = route::find(routes, &head.host, head.target.path());
+    let found = route::find_route(routes, &head.host, head.target.path());
     found.is_some_and(|Match { route, rest, .. }| {
         let mut names = rest.split(|&b| b == b'/');
         let programs = route.programs();
         let program = programs.is_some_and(|cgi| names.any(|name| cgi.is_program(name)));
-        matches!(route.handler, Handler::Files(_)) && !program && route.judge().is_none()
+        matches!(route.handler, Handler::Files(_))
+            && !program
+            && route.authorizer_program().is_none()
     })
 }
 
@@ -226,7 +228,7 @@ fn lead_to_index(head: &Head, index: &str) -> Unanswered {
 
 /// Leads the request to this decoded path.
 fn lead_to(head: &Head, path: Vec<u8>) -> Unanswered {
-    match redirect::at(&head.target, path, None) {
+    match redirect::target_at(&head.target, path, None) {
         Some(target) => Unanswered::OtherTarget(Box::new(target)),
         // No client could ask for such a path.
         None => Fault::NotFound.into(),
@@ -273,7 +275,8 @@ async fn answer_among_files(
     (files, cgi): (&Files, &Arc<Cgi>),
 ) -> Result<Option<Response>, Unanswered> {
     cx.note(|trace| trace.begin("program"));
-    let find = || script::among_files(cgi, &files.index, &route.path, head.target.url_path());
+    let find =
+        || script::find_program_in_files(cgi, &files.index, &route.path, head.target.url_path());
     let script = match waiting::search(find).await? {
         AmongFiles::File => return Ok(None),
         AmongFiles::Index(path) => return Err(lead_to(head, path)),

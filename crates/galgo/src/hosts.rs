@@ -4,7 +4,7 @@
 //! requests find them by the same rules. At most 256 hosts are kept at once.
 //!
 //! If a helper starts their programs, one remit stands for all hosts, but starts nothing itself. Server and spawner derive each
-//! host's remit from it by the host's name ([`Remit::of_host`](galgo_spawn::owners::Remit::of_host)). So the spawner need not
+//! host's remit from it by the host's name ([`Remit::derive_for_host`](galgo_spawn::owners::Remit::derive_for_host)). So the spawner need not
 //! know which hosts there are.
 
 use std::{
@@ -59,13 +59,13 @@ impl HostFolder {
     }
 
     /// Returns the route that answers, unless `other` names the path or the host more closely.
-    pub fn find<'c, 'p>(
+    pub fn find_route<'c, 'p>(
         &'c self,
         host: &str,
         path: &'p [u8],
         other: Option<&Match<'_, '_>>,
     ) -> Option<Match<'c, 'p>> {
-        let own = route::find(&self.routes, host, path)?;
+        let own = route::find_route(&self.routes, host, path)?;
         let nearer = |other: &Match<'_, '_>| {
             let (length, own) = (other.route.path.len(), own.route.path.len());
             let named = other.route.host.is_some() || other.route.names.is_some();
@@ -78,7 +78,7 @@ impl HostFolder {
 
 impl HostFolders {
     /// Returns the folder of a host as it is now. Calls `changed` if the folder has changed since the last look.
-    pub fn host(
+    pub fn open_host(
         &self,
         sites: &Sites,
         host: &str,
@@ -94,7 +94,7 @@ impl HostFolders {
             return Ok(Some(known.host.clone()));
         }
         // Opened without the lock, because a disk may be slow.
-        let routes = sites.routes(host, config);
+        let routes = sites.open_routes(host, config);
         let routes = routes.inspect_err(|_| {
             // If this thread must not wait for the folder's disk, another thread looks again, and the host stays.
             if !beneath::has_refused() {

@@ -4,7 +4,7 @@ use std::{os::unix::fs::MetadataExt, path::Path};
 
 use galgo_spawn::{
     Limits, Sandbox,
-    identity::{effective_uid, name_of},
+    identity::{effective_uid, user_name_of},
     may_close_ranges,
     owners::{Remit, are_delegated},
     sandbox::{self, Network, kernel},
@@ -13,7 +13,7 @@ use galgo_spawn::{
 use crate::config::{CgiOptions, Config, Route, To};
 
 /// Returns a sentence for each gap, for the start of the server and for `galgo check`.
-pub(super) fn gaps(config: &Config) -> Vec<String> {
+pub(super) fn find_gaps(config: &Config) -> Vec<String> {
     let root = effective_uid() == 0 && config.identity.is_none();
     // If this fails for lack of descriptors or memory, the start of the server says so itself.
     let scopes = galgo_spawn::keeps_apart().unwrap_or(true);
@@ -141,7 +141,7 @@ fn limits(limits: &Limits, helped: bool) -> String {
 }
 
 /// Describes how a strict sandbox is enforced here, for the start and for `galgo check`; empty for any other sandbox.
-pub(super) fn held(options: &CgiOptions) -> String {
+pub(super) fn describe_enforcement(options: &CgiOptions) -> String {
     let Some(strict) = &options.strict else {
         return String::new();
     };
@@ -164,12 +164,21 @@ pub(super) fn held(options: &CgiOptions) -> String {
     } else {
         "system calls not kept"
     };
-    format!(" ({files}, {own}, network {}, {calls})", network.name())
+    format!(
+        " ({files}, {own}, network {}, {calls})",
+        network.config_name()
+    )
 }
 
 /// Describes how a program runs: its user, sandbox and limits, and the end of its leftover processes.
-pub(super) fn started(remit: Option<&Remit>, options: &CgiOptions, program: &Path) -> String {
-    let uid = remit.map_or_else(effective_uid, |remit| remit.user(owner(program)));
+pub(super) fn describe_start(
+    remit: Option<&Remit>,
+    options: &CgiOptions,
+    program: &Path,
+) -> String {
+    let uid = remit.map_or_else(effective_uid, |remit| {
+        remit.user_for_owner(file_owner(program))
+    });
     let ends = match (remit, options.limits.may_stay) {
         (_, true) => "goes on",
         (None, false) => "is ended by the server",
@@ -180,17 +189,17 @@ pub(super) fn started(remit: Option<&Remit>, options: &CgiOptions, program: &Pat
     };
     format!(
         "runs as {}, sandbox = {:?}{}; what it leaves running {ends}{}",
-        user(uid),
+        describe_user(uid),
         options.sandbox_name(),
-        held(options),
+        describe_enforcement(options),
         limits(&options.limits, remit.is_some())
     )
 }
 
 /// Names a user that programs run as. `galgo check` has become the server's user, so it notices if both users are the same: then
 /// the program can read every file that the server can read.
-pub(super) fn user(uid: u32) -> String {
-    let name = name_of(uid);
+pub(super) fn describe_user(uid: u32) -> String {
+    let name = user_name_of(uid);
     if uid == effective_uid() {
         format!("{name}, the server's own user")
     } else {
@@ -199,7 +208,7 @@ pub(super) fn user(uid: u32) -> String {
 }
 
 /// Returns the owner of a program's file.
-pub(super) fn owner(program: &Path) -> u32 {
+pub(super) fn file_owner(program: &Path) -> u32 {
     program.metadata().map_or(0, |m| m.uid())
 }
 

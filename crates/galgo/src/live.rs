@@ -24,11 +24,11 @@ pub(super) async fn answer(site: &Site, request: &Request<'_>, head: &Head) -> O
     if !asks || !status::shows_cause(&site.shared, request) {
         return None;
     }
-    let html = document(&site.config, head).await;
+    let html = render_document(&site.config, head).await;
     let mut response = Response::new(200)
-        .with("Content-Type", "text/html; charset=utf-8")
-        .with("Cache-Control", "no-store")
-        .with(
+        .with_field("Content-Type", "text/html; charset=utf-8")
+        .with_field("Cache-Control", "no-store")
+        .with_field(
             "Content-Security-Policy",
             "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
         );
@@ -36,7 +36,7 @@ pub(super) async fn answer(site: &Site, request: &Request<'_>, head: &Head) -> O
     Some(response)
 }
 
-async fn document(config: &Config, head: &Head) -> String {
+async fn render_document(config: &Config, head: &Head) -> String {
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\"><title>What is live</title>\n\
@@ -45,15 +45,15 @@ async fn document(config: &Config, head: &Head) -> String {
     let mut room = SHOWN;
     for route in &config.routes {
         let hosts = route.host.as_ref();
-        let here = hosts.is_none_or(|hosts| hosts.fit(&head.host).is_some());
+        let here = hosts.is_none_or(|hosts| hosts.match_closeness(&head.host).is_some());
         html.push_str("<h2>");
         // A folder of programs is not a page.
         let leads = here && route.names.is_none() && !matches!(route.handler, Handler::Cgi(_));
-        link(&mut html, route.path.as_bytes(), leads, &route.to_string());
+        write_link(&mut html, route.path.as_bytes(), leads, &route.to_string());
         html.push_str("</h2>\n<p>");
-        text(&mut html, &describe(config, route));
+        write_text(&mut html, &describe(config, route));
         html.push_str("</p>\n");
-        list(&mut html, config, route, here, &mut room).await;
+        write_programs(&mut html, config, route, here, &mut room).await;
     }
     html.push_str(
         "<footer>No route answers at <code>/</code>: files in <code>public/</code> would.<br>\
@@ -63,15 +63,21 @@ async fn document(config: &Config, head: &Head) -> String {
 }
 
 /// Lists the programs of a route. Between two programs other requests of the event loop can run.
-async fn list(html: &mut String, config: &Config, route: &Route, here: bool, room: &mut usize) {
+async fn write_programs(
+    html: &mut String,
+    config: &Config,
+    route: &Route,
+    here: bool,
+    room: &mut usize,
+) {
     let Some(cgi) = route.programs() else {
         return;
     };
     let mut none = true;
     html.push_str("<ul>\n");
-    for file in programs::files(&cgi.root) {
+    for file in programs::list_files(&cgi.root) {
         tokio::task::yield_now().await;
-        let Some(seen) = programs::look(config, route, cgi, file) else {
+        let Some(seen) = programs::examine_file(config, route, cgi, file) else {
             continue;
         };
         if seen.verdict() == Severity::Note {
@@ -83,7 +89,7 @@ async fn list(html: &mut String, config: &Config, route: &Route, here: bool, roo
             break;
         }
         *room -= 1;
-        program(html, &seen, here);
+        write_program(html, &seen, here);
     }
     if none && route.among_files.is_none() {
         html.push_str("<li>no program yet: copy one in, and it is served at once</li>\n");
@@ -91,10 +97,10 @@ async fn list(html: &mut String, config: &Config, route: &Route, here: bool, roo
     html.push_str("</ul>\n");
 }
 
-fn program(html: &mut String, seen: &Seen, here: bool) {
+fn write_program(html: &mut String, seen: &Seen, here: bool) {
     html.push_str("<li>");
     let fails = seen.verdict() == Severity::Fails;
-    link(html, &seen.url, here && !fails, &words::escape(&seen.url));
+    write_link(html, &seen.url, here && !fails, &words::escape(&seen.url));
     if let FileState::Program(found) = &seen.state {
         for finding in found {
             html.push_str(if finding.fails {
@@ -102,10 +108,10 @@ fn program(html: &mut String, seen: &Seen, here: bool) {
             } else {
                 "<p class=\"cause\">warning: "
             });
-            text(html, &finding.says);
+            write_text(html, &finding.says);
             if !finding.mend.is_empty() {
                 html.push_str("<br>try: <code>");
-                text(html, &finding.mend);
+                write_text(html, &finding.mend);
                 html.push_str("</code>");
             }
             html.push_str("</p>");
@@ -115,18 +121,18 @@ fn program(html: &mut String, seen: &Seen, here: bool) {
 }
 
 /// Writes a link to a decoded path, or just the words if the link leads nowhere.
-fn link(html: &mut String, path: &[u8], leads: bool, says: &str) {
+fn write_link(html: &mut String, path: &[u8], leads: bool, says: &str) {
     if !leads {
-        return text(html, says);
+        return write_text(html, says);
     }
     // The path begins with one slash because routes do.
     html.push_str("<a href=\"");
-    html.push_str(&programs::encoded(path));
+    html.push_str(&programs::percent_encode(path));
     html.push_str("\">");
-    text(html, says);
+    write_text(html, says);
     html.push_str("</a>");
 }
 
-fn text(html: &mut String, says: &str) {
+fn write_text(html: &mut String, says: &str) {
     escape(html, &words::escape(says.as_bytes()));
 }

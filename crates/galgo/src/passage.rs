@@ -77,11 +77,11 @@ pub(crate) fn answer_before_route(
 ) -> Option<Response> {
     if request.head.target.path() == b"*" {
         // OPTIONS for the server as a whole (RFC 9110, 9.3.7).
-        return Some(Response::new(204).with("Allow", ALLOW));
+        return Some(Response::new(204).with_field("Allow", ALLOW));
     }
     let site = &cx.dispatch.site;
     if let Some(answers) = &site.answers
-        && let Some(proof) = answers.to(request)
+        && let Some(proof) = answers.answer_challenge(request)
     {
         return Some(proof);
     }
@@ -112,7 +112,7 @@ pub(crate) async fn answer_and_follow<'a>(
         };
         match answered {
             Err(Unanswered::LocalRedirect(location)) if left > 0 => {
-                head = Rc::new(redirect::local(&head, &location)?);
+                head = Rc::new(redirect::local_request(&head, &location)?);
                 reset_variables(cx, request, &head);
                 if let Some(response) = rewrite(cx, request, &mut head) {
                     return Ok(response);
@@ -179,7 +179,8 @@ async fn answer_with_named<'a>(
 ) -> Result<Response, Unanswered> {
     let site = &*cx.dispatch.site;
     let (routes, path) = (&site.config.routes, head.target.path());
-    let owned = waiting::search(|| Ok(route::named(routes, &head.host, path, &named))).await?;
+    let owned =
+        waiting::search(|| Ok(route::find_named_program(routes, &head.host, path, &named))).await?;
     if let Some(owned) = owned {
         let route = owned.route;
         cx.steps.set(route.steps.as_deref());
@@ -195,7 +196,7 @@ async fn answer_with_named<'a>(
         let limit = site.limit_of(route);
         return answer_by_program(cx.dispatch, request, head, cgi, limit, script).await;
     }
-    let found = route::find(routes, &head.host, path);
+    let found = route::find_route(routes, &head.host, path);
     let programs = found.is_some_and(|f| matches!(f.route.handler, Handler::Cgi(_)));
     let answered = answer_by_route(cx, request, head).await;
     let is_missing = match &answered {
@@ -226,7 +227,7 @@ async fn answer_by_route<'a>(
     {
         return Ok(response);
     }
-    let found = route::find(&site.config.routes, &head.host, head.target.path());
+    let found = route::find_route(&site.config.routes, &head.host, head.target.path());
     let Some(found) = found else {
         cx.steps.set(None);
         cx.dispatch
@@ -250,7 +251,7 @@ async fn answer_by_route<'a>(
         return Ok(response);
     }
     if found.slash_missing {
-        return Ok(files::to_slash(head));
+        return Ok(files::redirect_to_slash(head));
     }
     if let Some(tries) = steps.and_then(|steps| steps.tries.as_ref())
         && !is_found
@@ -318,14 +319,14 @@ async fn answer_by_host<'a>(
     let Some(host) = host.map_err(Fault::Refused)? else {
         return Ok(None);
     };
-    let configured = route::find(&site.config.routes, &head.host, path);
-    let Some(own) = host.find(&head.host, path, configured.as_ref()) else {
+    let configured = route::find_route(&site.config.routes, &head.host, path);
+    let Some(own) = host.find_route(&head.host, path, configured.as_ref()) else {
         return Ok(None);
     };
     cx.steps.set(None);
     enter_route(cx.dispatch, request, own.route)?;
     if own.slash_missing {
-        return Ok(Some(files::to_slash(head)));
+        return Ok(Some(files::redirect_to_slash(head)));
     }
     call_handler(cx.dispatch, request, head, &own)
         .await

@@ -85,29 +85,29 @@ impl Seen {
 }
 
 /// Checks the files of a route of programs one after the other, sorted by name.
-pub(super) fn all<'c>(
+pub(super) fn examine_all<'c>(
     config: &'c Config,
     route: &'c Route,
     cgi: &'c Cgi,
 ) -> impl Iterator<Item = Seen> + 'c {
-    files(&cgi.root)
+    list_files(&cgi.root)
         .into_iter()
-        .filter_map(move |file| look(config, route, cgi, file))
+        .filter_map(move |file| examine_file(config, route, cgi, file))
 }
 
 /// Returns the files that a route of programs may answer with, sorted.
-pub(crate) fn files(root: &CgiRoot) -> Vec<PathBuf> {
+pub(crate) fn list_files(root: &CgiRoot) -> Vec<PathBuf> {
     let mut found = Vec::new();
     match root {
         CgiRoot::Program { path, .. } => found.push(path.clone()),
-        CgiRoot::Folder { path, .. } => walk(path, DEPTH, &mut found),
+        CgiRoot::Folder { path, .. } => collect_files(path, DEPTH, &mut found),
     }
     found.sort();
     found
 }
 
 /// Collects files, and folders that cannot be read. Folders behind links are left out because links may form loops.
-pub(super) fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+pub(super) fn collect_files(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else {
         return found.push(folder.to_owned());
     };
@@ -117,7 +117,7 @@ pub(super) fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
         }
         let path = entry.path();
         match entry.file_type() {
-            Ok(kind) if kind.is_dir() && depth > 0 => walk(&path, depth - 1, found),
+            Ok(kind) if kind.is_dir() && depth > 0 => collect_files(&path, depth - 1, found),
             Ok(kind) if kind.is_symlink() && path.is_dir() => {}
             Ok(kind) if kind.is_file() || kind.is_symlink() => found.push(path),
             _ => {}
@@ -126,7 +126,7 @@ pub(super) fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
 }
 
 /// Returns the decoded path at which a file of a route answers.
-pub(crate) fn url(route: &Route, cgi: &Cgi, file: &Path) -> Option<Vec<u8>> {
+pub(crate) fn program_url(route: &Route, cgi: &Cgi, file: &Path) -> Option<Vec<u8>> {
     let mut url = route.path.clone().into_bytes();
     if let CgiRoot::Folder { path: folder, .. } = &cgi.root {
         url.extend_from_slice(file.strip_prefix(folder).ok()?.as_os_str().as_bytes());
@@ -135,19 +135,24 @@ pub(crate) fn url(route: &Route, cgi: &Cgi, file: &Path) -> Option<Vec<u8>> {
 }
 
 /// Checks one file. `None`: no request reaches it (a dotfile, an editor's backup, a name that the route does not answer).
-pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> Option<Seen> {
-    let url = url(route, cgi, &path)?;
+pub(crate) fn examine_file(
+    config: &Config,
+    route: &Route,
+    cgi: &Cgi,
+    path: PathBuf,
+) -> Option<Seen> {
+    let url = program_url(route, cgi, &path)?;
     let below = url.get(route.path.len()..).unwrap_or_default();
     let named = cgi.names.is_empty() || cgi.is_program(path.file_name()?.as_bytes());
     if !named || !route.answers_name(below) {
         return None;
     }
-    let found = script::program(cgi, &route.path, UrlPath::plain(&url));
+    let found = script::find_program(cgi, &route.path, UrlPath::from_clean(&url));
     let interpreter = found.as_ref().ok().and_then(|f| f.interpreter.clone());
     let state = match (closed(cgi, &path), found) {
         (Some(finding), _) => FileState::Program(vec![finding]),
         (None, Err(Fault::Refused(_))) if !claims_to_run(&path) => {
-            FileState::Other(script::instead(url.as_slice()))
+            FileState::Other(script::hint_for_file(url.as_slice()))
         }
         (None, Err(Fault::Refused(why))) => FileState::Program(vec![refused(&path, why)]),
         (None, Err(_)) => FileState::Program(vec![dangling(&path)?]),
@@ -188,7 +193,7 @@ fn runnable(config: &Config, cgi: &Cgi, found: &FoundProgram<'_>, path: &Path) -
     match found.module {
         _ if found.interpreter.is_some() => FileState::Program(inspect::check_source(path)),
         true => wasm::missing().map_or(FileState::Module, failing),
-        false => FileState::Program(inspect::check(path, &config.path)),
+        false => FileState::Program(inspect::check_program(path, &config.path)),
     }
 }
 
@@ -209,13 +214,13 @@ pub(super) fn denied(
     path: &Path,
 ) -> Option<String> {
     let remit = remit?;
-    let uid = remit.user(owner);
-    let known = remit.identity(uid).map_err(|e| e.to_string());
+    let uid = remit.user_for_owner(owner);
+    let known = remit.resolve_identity(uid).map_err(|e| e.to_string());
     let checked = known.and_then(|_| {
         let checked = if is_module {
             remit.check_module(path, uid)
         } else {
-            remit.check(path, uid)
+            remit.check_program(path, uid)
         };
         checked.map_err(|e| e.to_string())
     });
@@ -230,7 +235,7 @@ pub(super) fn worker_fault(config: &Config, up: &Application, run: &Path) -> Opt
     if remit.is_some() {
         return denied(remit, owner, false, run);
     }
-    let found = inspect::check(run, &config.path);
+    let found = inspect::check_program(run, &config.path);
     let fault = found.into_iter().find(|finding| finding.fails);
     fault.map(|finding| finding.to_string())
 }
@@ -241,7 +246,7 @@ fn closed(cgi: &Cgi, path: &Path) -> Option<Finding> {
         (CgiRoot::Program { .. }, _) => None,
         (_, Ok(meta)) if !meta.is_dir() => None,
         (_, Err(e)) if e.kind() != io::ErrorKind::PermissionDenied => None,
-        _ => inspect::closed(path),
+        _ => inspect::check_folder_access(path),
     }
 }
 
@@ -256,7 +261,7 @@ fn dangling(path: &Path) -> Option<Finding> {
 
 /// Explains why the server does not run a file, in the inspection's words if it has any.
 fn refused(path: &Path, why: String) -> Finding {
-    if let Some(finding) = inspect::misnamed(path) {
+    if let Some(finding) = inspect::check_module_name(path) {
         return finding;
     }
     let of_mode = path
@@ -265,7 +270,7 @@ fn refused(path: &Path, why: String) -> Finding {
     let (says, mend) = if of_mode {
         (
             "the program is not executable".into(),
-            format!("chmod +x {}", words::argument(path)),
+            format!("chmod +x {}", words::shell_argument(path)),
         )
     } else {
         (why, String::new())
@@ -308,7 +313,7 @@ fn first_bytes(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Encodes a decoded path for a URL.
-pub(crate) fn encoded(path: &[u8]) -> String {
+pub(crate) fn percent_encode(path: &[u8]) -> String {
     let mut url = String::with_capacity(path.len());
     for &b in path {
         match b {
@@ -328,6 +333,6 @@ mod tests {
     #[test]
     fn a_url_is_printable_whatever_the_name() {
         let path = b"/cgi-bin/~a_b-c.d \x1b%?\xc3\xa9";
-        assert_eq!(encoded(path), "/cgi-bin/~a_b-c.d%20%1B%25%3F%C3%A9");
+        assert_eq!(percent_encode(path), "/cgi-bin/~a_b-c.d%20%1B%25%3F%C3%A9");
     }
 }

@@ -43,7 +43,7 @@ pub struct Route {
 impl fmt::Display for Route {
     /// Writes `git.example.org/cgi-bin/`; if there are several hosts, the first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let host = self.host.as_ref().map_or("", Hosts::first);
+        let host = self.host.as_ref().map_or("", Hosts::first_name);
         let names = self.names.as_ref().map_or("", Glob::as_str);
         write!(f, "{host}{}{names}", self.path)
     }
@@ -91,7 +91,7 @@ impl Route {
             return true;
         };
         let name = rest.split(|&b| b == b'/').next().unwrap_or_default();
-        glob.fits(name)
+        glob.matches_name(name)
     }
 
     /// Returns the route's programs, including programs in a folder of files.
@@ -119,13 +119,13 @@ impl Route {
     pub fn remits(&self) -> impl Iterator<Item = &Arc<Remit>> {
         let of_programs = self.programs().and_then(|cgi| cgi.remit.as_ref());
         let of_workers = self.upstreams().filter_map(|up| up.remit.as_ref());
-        let of_judge = self.judge().and_then(|cgi| cgi.remit.as_ref());
+        let of_judge = self.authorizer_program().and_then(|cgi| cgi.remit.as_ref());
         of_programs.into_iter().chain(of_judge).chain(of_workers)
     }
 
     /// Whether the server itself starts programs or workers of the route, without a helper.
     pub fn starts_here(&self) -> bool {
-        let mut programs = self.programs().into_iter().chain(self.judge());
+        let mut programs = self.programs().into_iter().chain(self.authorizer_program());
         let is_started = |up: &Application| matches!(up.to, To::Workers(_));
         programs.any(|cgi| cgi.remit.is_none())
             || self
@@ -134,7 +134,7 @@ impl Route {
     }
 
     /// Returns the program that decides first whether a request may be answered.
-    pub fn judge(&self) -> Option<&Arc<Cgi>> {
+    pub fn authorizer_program(&self) -> Option<&Arc<Cgi>> {
         match &self.authorizer {
             Some(Authorizer::Program(cgi)) => Some(cgi),
             _ => None,
@@ -161,8 +161,12 @@ pub struct Match<'c, 'p> {
 /// Routes count if they name the request's host or no host. The longest path wins; among equal paths, the route that
 /// names the host most closely. A path that ends in `/` answers everything below it and, without the slash, a redirect
 /// to itself. Any other path answers itself and everything below it.
-pub fn find<'c, 'p>(routes: &'c [Arc<Route>], host: &str, path: &'p [u8]) -> Option<Match<'c, 'p>> {
-    let (index, kind) = first(routes.iter().map(Arc::as_ref), host, path)?;
+pub fn find_route<'c, 'p>(
+    routes: &'c [Arc<Route>],
+    host: &str,
+    path: &'p [u8],
+) -> Option<Match<'c, 'p>> {
+    let (index, kind) = find_index(routes.iter().map(Arc::as_ref), host, path)?;
     let route = routes.get(index)?;
     let rest = path.get(route.path.len()..).unwrap_or_default();
     let rest = rest
@@ -200,8 +204,8 @@ pub fn leads_on(
         return false;
     }
     let whole = [path, name.as_bytes()].concat();
-    let found = find(routes, host, &whole).map(|found| found.route);
-    // In the folder of a host, `find` may return a route behind that folder, which answers for neither.
+    let found = find_route(routes, host, &whole).map(|found| found.route);
+    // In the folder of a host, `find_route` may return a route behind that folder, which answers for neither.
     found
         .filter(begins)
         .is_some_and(|route| !Arc::ptr_eq(route, own))
@@ -216,17 +220,17 @@ pub(crate) enum RouteMatch {
 }
 
 /// Returns the index of the route that answers; `routes` come in the order of the configuration.
-pub(crate) fn first<'c>(
+pub(crate) fn find_index<'c>(
     routes: impl Iterator<Item = &'c Route> + Clone,
     host: &str,
     path: &[u8],
 ) -> Option<(usize, RouteMatch)> {
     let mut slashless = None;
     for (index, route) in routes.clone().enumerate() {
-        let Some(fit) = fit(route, host) else {
+        let Some(fit) = host_closeness(route, host) else {
             continue;
         };
-        match kind(route, path) {
+        match match_path(route, path) {
             // If the request is for `/docs`, a route at `/docs` is nearer than the folder `/docs/`.
             Some(RouteMatch::Below) if slashless.is_none() || route.path.as_bytes() == path => {
                 let index = closest(routes, host, (index, route, fit));
@@ -254,7 +258,7 @@ fn closest<'c>(
     let same = |other: &&Route| (&other.path, &other.names) == (&route.path, &route.names);
     let mut best = (fits, index);
     for (at, other) in routes.skip(index).take_while(same).enumerate() {
-        match fit(other, host) {
+        match host_closeness(other, host) {
             Some(fit) if fit > best.0 => best = (fit, index + at),
             _ => {}
         }
@@ -263,14 +267,14 @@ fn closest<'c>(
 }
 
 /// Returns how closely the route names that host; `None`: the host is not among its hosts.
-fn fit(route: &Route, host: &str) -> Option<usize> {
+fn host_closeness(route: &Route, host: &str) -> Option<usize> {
     match &route.host {
         None => Some(0),
-        Some(hosts) => hosts.fit(name(host)),
+        Some(hosts) => hosts.match_closeness(bare_host(host)),
     }
 }
 
-fn kind(route: &Route, path: &[u8]) -> Option<RouteMatch> {
+fn match_path(route: &Route, path: &[u8]) -> Option<RouteMatch> {
     let own = route.path.as_bytes();
     let folder = own.ends_with(b"/");
     match path.strip_prefix(own) {
@@ -290,7 +294,7 @@ fn kind(route: &Route, path: &[u8]) -> Option<RouteMatch> {
 }
 
 /// Removes the port, and the dot at the end of a full name, from a host.
-fn name(host: &str) -> &str {
+fn bare_host(host: &str) -> &str {
     let digits = |port: &str| port.bytes().all(|b| b.is_ascii_digit());
     let bare = match host.rsplit_once(':') {
         Some((bare, port)) if digits(port) && (bare.ends_with(']') || !bare.contains(':')) => bare,
@@ -314,7 +318,7 @@ pub struct Owned<'c, 'p> {
 /// Finds the program whose file a front server names. The file must be in the folder of a `cgi` route of this host, or
 /// be the only program of such a route; the innermost folder wins. `path` is the request's. `None`: no route has such a
 /// folder.
-pub fn named<'c, 'p>(
+pub fn find_named_program<'c, 'p>(
     routes: &'c [Arc<Route>],
     host: &str,
     path: &[u8],
@@ -339,9 +343,9 @@ pub fn named<'c, 'p>(
             CgiRoot::Program { .. } => return None,
         };
         let name = inside.strip_prefix(b"/").unwrap_or(inside);
-        let answers = fit(route, host).is_some() && route.answers_name(name);
+        let answers = host_closeness(route, host).is_some() && route.answers_name(name);
         // Among equal folders, the route that answers the request's path wins: its rules are meant.
-        let asked = kind(route, path) == Some(RouteMatch::Below);
+        let asked = match_path(route, path) == Some(RouteMatch::Below);
         answers.then_some(((own.len(), asked), route, cgi, inside))
     };
     let ((_, asked), route, cgi, below) = routes
@@ -354,7 +358,7 @@ pub fn named<'c, 'p>(
     } else {
         below
     };
-    let found = script::inside(cgi, &route.path, below, named);
+    let found = script::find_program_below(cgi, &route.path, below, named);
     Some(Owned {
         route,
         rest: rest.strip_prefix(b"/").unwrap_or(rest).to_vec(),

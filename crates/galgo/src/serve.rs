@@ -63,17 +63,17 @@ impl ReadyServer {
         mut inherited: Inherited,
         program: Invocation,
     ) -> Result<Self, String> {
-        begin(&config)?;
+        prepare_process(&config)?;
         // Early, while descriptor numbers are low: see `Direct`.
         let (spawners, workers) = spawners(&config)?;
-        let spawning = Spawning::start(&config, &program, &inherited.passed)?;
+        let spawning = Spawning::start_spawner(&config, &program, &inherited.passed)?;
         let spawner = spawning.as_ref().map(Spawning::process);
         // If the kernel refuses a guard, that shows here. Then no process ends the leftover programs of a killed server.
-        let guard = guard::start(spawner);
-        let (new, certificates) = open(&config, &mut inherited)?;
+        let guard = guard::start_guard(spawner);
+        let (new, certificates) = open_resources(&config, &mut inherited)?;
         let executes = Spawning::needs_execve(spawning.as_ref(), &config);
         // Before the log threads, which are the first other threads: a thread inherits the domain of the thread that starts it.
-        let visible = visible::enter(&config, executes)?;
+        let visible = visible::enter_domain(&config, executes)?;
         let logs = open_logs(&config)?;
         give_up_rights(&config, guard.is_ok(), &logs)?;
         let pid_file = config
@@ -81,9 +81,9 @@ impl ReadyServer {
             .as_deref()
             .map(PidFile::prepare)
             .transpose()?;
-        let notify = Notify::find()?;
+        let notify = Notify::from_environment()?;
         let (mut site, settings) =
-            running::site(config, None, &certificates, spawning.as_ref(), &logs)?;
+            running::build_site(config, None, &certificates, spawning.as_ref(), &logs)?;
         site.https_port = https_port(&site.config, new.bound.iter());
         let (runtime, signals) = watch_signals()?;
         let outside = confine_server(executes)?;
@@ -105,7 +105,7 @@ impl ReadyServer {
         };
         running.prepare_first()?;
         let given = spawners.into_iter().zip(given);
-        let event_loops = event_loops::start(&running, given, &outside)?;
+        let event_loops = event_loops::start_event_loops(&running, given, &outside)?;
         Ok(Self {
             life: Life {
                 running,
@@ -123,7 +123,7 @@ impl ReadyServer {
     }
 
     /// Returns the addresses that the server listens on, with the real ports.
-    pub fn bound(&self) -> &[Bound] {
+    pub fn bound_addresses(&self) -> &[Bound] {
         &self.new.bound
     }
 
@@ -142,28 +142,32 @@ impl ReadyServer {
     ///
     /// # Errors
     /// The process that this one was to replace goes on.
-    pub fn run(self, load: Arc<Load>) -> Result<End, String> {
+    pub fn run_until_signal(self, load: Arc<Load>) -> Result<End, String> {
         let (mut life, mut signals) = (self.life, self.signals);
         let running = &mut life.running;
         let logs = running.shared.logs.clone();
         if let Some(predecessor) = &running.inherited.predecessor {
             predecessor.take_over()?;
         }
-        let unused = running.inherited.unused();
+        let unused = running.inherited.take_unused_files();
         unused.iter().for_each(SocketFile::remove);
-        let first = running.begin(self.new);
+        let first = running.serve_first(self.new);
         let (end, why) = self.runtime.block_on(async {
-            let why = life.serve(&mut signals, load, first).await;
-            (life.drain(&why, &mut signals, &self.event_loops).await, why)
+            let why = life.handle_signals(&mut signals, load, first).await;
+            (
+                life.drain_requests(&why, &mut signals, &self.event_loops)
+                    .await,
+                why,
+            )
         });
         if end == End::Drained {
-            self.event_loops.join();
+            self.event_loops.join_threads();
         }
         if !matches!(why, EndReason::HandedOver(..)) {
             life.running.bound.iter().for_each(Bound::remove);
         }
         // After the last request, and before helpers end the programs that they have started.
-        life.running.workers.end();
+        life.running.workers.terminate_workers();
         match (&why, life.running.spawning.take()) {
             (EndReason::HandedOver(..), Some(spawning)) => spawning.let_go(),
             (_, spawning) => drop(spawning),
@@ -179,16 +183,19 @@ impl ReadyServer {
 }
 
 /// Binds, and opens files that the server's later user cannot open.
-fn open(config: &Config, inherited: &mut Inherited) -> Result<(New, CertificateServices), String> {
+fn open_resources(
+    config: &Config,
+    inherited: &mut Inherited,
+) -> Result<(New, CertificateServices), String> {
     // That user may be unable to enter the folder of the server's binary.
     wasm::beside();
-    let new = New::bind(config, &[], inherited)?;
+    let new = New::bind_new_addresses(config, &[], inherited)?;
     // Root can create the folder of compiled modules.
     let becomes = config.identity.as_ref();
     let cache = wasm::cache_folder(config.cache.as_deref(), becomes);
     wasm::prepare_cache(&cache, becomes);
     let mut certificates = CertificateServices::default();
-    certificates.open(config, inherited)?;
+    certificates.open_store(config, inherited)?;
     Ok((new, certificates))
 }
 
@@ -215,7 +222,7 @@ fn give_up_rights(config: &Config, has_guard: bool, logs: &Logs) -> Result<(), S
 }
 
 /// Prepares what must come before the first file is opened.
-fn begin(config: &Config) -> Result<(), String> {
+fn prepare_process(config: &Config) -> Result<(), String> {
     close_memory()?;
     limits::allowed(config)?;
     limits::raise_descriptors();
@@ -228,7 +235,7 @@ fn open_logs(config: &Config) -> Result<Logs, String> {
 }
 
 fn watch_signals() -> Result<(Runtime, Signals), String> {
-    Signals::watch().map_err(|e| format!("watching for signals: {e}"))
+    Signals::register().map_err(|e| format!("watching for signals: {e}"))
 }
 
 /// Closes this process to other processes of the same user, among others for ptrace(2) and /proc/PID/mem. The kernel does not
@@ -279,7 +286,7 @@ fn confine_server(executes: bool) -> Result<Arc<Outside>, String> {
 /// Creates the spawner of each event loop, and the spawner of workers.
 fn spawners(config: &Config) -> Result<(Vec<Direct>, Direct), String> {
     let words = |e| format!("preparing to start programs: {e}");
-    let mut spawners = Direct::several(config.event_loops).map_err(words)?;
+    let mut spawners = Direct::for_threads(config.event_loops).map_err(words)?;
     spawners.iter_mut().for_each(|one| settle(one, config));
     Ok((spawners, direct(config).map_err(words)?))
 }

@@ -118,10 +118,10 @@ impl Site {
         owners: Option<&Arc<Owners>>,
     ) -> io::Result<Self> {
         let queue = &self.config.admission;
-        let before = before.filter(|before| before.shared.admission.waits_as(queue));
+        let before = before.filter(|before| before.shared.admission.has_same_queue(queue));
         for route in &self.config.routes {
             for up in route.upstreams() {
-                let kept = before.and_then(|before| before.asked(route, up.role));
+                let kept = before.and_then(|before| before.find_upstream(route, up.role));
                 self.upstreams.push(UpstreamUse {
                     route: route.clone(),
                     role: up.role,
@@ -159,10 +159,12 @@ impl Site {
 
     /// Returns the workers that `before` has not started.
     pub fn worker_pools(&self, before: Option<&Self>, log: &ErrorLog) -> Vec<WorkerPool> {
-        let new = |asked: &&UpstreamUse| before.is_none_or(|before| !before.asks(&asked.upstream));
+        let new = |asked: &&UpstreamUse| {
+            before.is_none_or(|before| !before.uses_upstream(&asked.upstream))
+        };
         let new = self.upstreams.iter().filter(new);
         new.filter_map(|asked| {
-            WorkerPool::of(
+            WorkerPool::from_upstream(
                 &asked.upstream,
                 asked.config()?,
                 (&self.config.path, self.config.umask),
@@ -182,21 +184,23 @@ impl Site {
     /// Hands over to `next`: restarts, one by one, workers that both sites use, and closes the idle connections of the others.
     pub fn succeeded_by(&self, next: &Self) {
         for asked in &self.upstreams {
-            if next.asks(&asked.upstream) {
-                asked.upstream.renew()
+            if next.uses_upstream(&asked.upstream) {
+                asked.upstream.renew_workers()
             } else {
-                asked.upstream.close()
+                asked.upstream.stop_keeping()
             }
         }
     }
 
     /// Closes idle connections, because no more requests come.
-    pub fn close(&self) {
-        self.upstreams.iter().for_each(|a| a.upstream.close());
+    pub fn close_idle(&self) {
+        self.upstreams
+            .iter()
+            .for_each(|a| a.upstream.stop_keeping());
         self.starters.wasm.close();
     }
 
-    fn asks(&self, upstream: &Arc<Upstream>) -> bool {
+    fn uses_upstream(&self, upstream: &Arc<Upstream>) -> bool {
         self.upstreams
             .iter()
             .any(|asked| Arc::ptr_eq(&asked.upstream, upstream))
@@ -215,11 +219,11 @@ impl Site {
     /// # Errors
     /// There is none, which is our own fault.
     pub fn upstream(&self, route: &Arc<Route>, role: Role) -> Result<&Arc<Upstream>, Fault> {
-        let asked = self.asked(route, role);
+        let asked = self.find_upstream(route, role);
         asked.ok_or_else(|| Fault::Internal("a route has no upstream".into()))
     }
 
-    fn asked(&self, route: &Arc<Route>, role: Role) -> Option<&Arc<Upstream>> {
+    fn find_upstream(&self, route: &Arc<Route>, role: Role) -> Option<&Arc<Upstream>> {
         let is = |asked: &&UpstreamUse| Arc::ptr_eq(&asked.route, route) && asked.role == role;
         self.upstreams.iter().find(is).map(|asked| &asked.upstream)
     }
@@ -233,7 +237,7 @@ fn shared(config: &Config, before: Option<&HandlersShared>) -> HandlersShared {
         shows_causes: config.shows_causes(),
         queue_wait: config.admission.wait,
         admission: match before {
-            Some(before) => before.admission.next(&config.admission),
+            Some(before) => before.admission.with_settings(&config.admission),
             None => Admission::new(&config.admission),
         },
         spool: Arc::new(spool),

@@ -96,7 +96,7 @@ impl Trace {
         for name in ["location", "allow", "content-type"] {
             // The type of an error is that of galgo's own page.
             let is_shown = name != "content-type" || status < 400;
-            if let Some(value) = response.fields.first(name).filter(|_| is_shown) {
+            if let Some(value) = response.fields.first_value(name).filter(|_| is_shown) {
                 says.push_str(&format!(", {name}: {}", words::escape(value)));
             }
         }
@@ -108,11 +108,11 @@ impl Trace {
         self.current.set(None);
         self.note("route", format!("{route}: {}", describe(config, route)));
         if let Some(log) = &route.log {
-            let to = match log.to() {
+            let to = match log.log_target() {
                 None => "none".to_owned(),
                 Some(LogTo::Stdout) => "standard output".to_owned(),
                 Some(LogTo::Stderr) => "standard error".to_owned(),
-                Some(LogTo::File(path)) => words::path(path),
+                Some(LogTo::File(path)) => words::escape_path(path),
             };
             self.note("access_log", to);
         }
@@ -149,7 +149,7 @@ impl Trace {
         }
         match (&decision, &steps.passwords) {
             (AccessDecision::Allowed | AccessDecision::NeedsPassword, Some(passwords)) => {
-                let file = words::path(passwords.path());
+                let file = words::escape_path(passwords.path());
                 self.note(
                     "passwords",
                     format!("a user of {file} must show one, else 401"),
@@ -168,7 +168,9 @@ impl Trace {
     /// Notes the authorizer of a route.
     pub(crate) fn note_authorizer(&self, route: &Route) {
         self.is_guarded.set(true);
-        let program = route.judge().map(|cgi| words::path(cgi.root.path()));
+        let program = route
+            .authorizer_program()
+            .map(|cgi| words::escape_path(cgi.root.path()));
         let who = program.unwrap_or_else(|| "its application".to_owned());
         let says = format!("{who} is asked; what follows is for those whom it allows");
         self.note("authorizer", says);
@@ -177,7 +179,7 @@ impl Trace {
     /// Notes which variables rules set.
     pub(crate) fn note_variables(&self, steps: &Steps, link: &Link, head: &Head) {
         let rules = &steps.variables;
-        let given = variables::given(rules, link, head);
+        let given = variables::matching_variables(rules, link, head);
         let pairs = given.iter().map(|(name, value)| format!("{name}={value}"));
         let says = match (rules.len(), given.is_empty()) {
             (0, _) => return,
@@ -210,7 +212,7 @@ impl Trace {
             return Err(Fault::Refused(denied));
         }
         if !found.module {
-            self.note("user", isolation::started(remit, &cgi.options, path));
+            self.note("user", isolation::describe_start(remit, &cgi.options, path));
         }
         let findings = programs::findings(config, cgi, found, path);
         for finding in &findings {
@@ -221,7 +223,7 @@ impl Trace {
             return Err(Fault::Script(finding.to_string()));
         }
         if let Some(cache) = &cgi.cache {
-            let most = cache.most();
+            let most = cache.max_lifetime();
             self.note(
                 "cache",
                 format!("its answer may be another one's, at most {most:?} old"),
@@ -253,7 +255,7 @@ impl Trace {
             && let Some(why) = programs::worker_fault(config, up, &workers.run)
         {
             self.begin("fails");
-            let run = words::path(&workers.run);
+            let run = words::escape_path(&workers.run);
             return Err(Fault::Script(format!("{run}: {why}")));
         }
         Ok(self.answer_later())
@@ -278,7 +280,7 @@ impl Trace {
         if !self.runs.get() && !self.is_answered.get() {
             self.note_response("answer", response);
         }
-        match pages.map(|pages| pages.page(response)) {
+        match pages.map(|pages| pages.replacement_page(response)) {
             Some(_) if self.runs.get() => self.note("errors", "have pages, if it fails"),
             Some(Some(path)) => self.note("errors", format!("the page is {path}")),
             Some(None) | None => {}

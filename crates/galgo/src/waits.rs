@@ -25,7 +25,7 @@ pub(crate) async fn tried_by_thread(
     files: &Files,
 ) -> Result<Tried, Fault> {
     let (route, head, rest) = (found.route.clone(), head.clone(), found.rest.to_vec());
-    let tried = waiting::in_folder(&files.fd, move || {
+    let tried = waiting::run_in_folder(&files.fd, move || {
         let tries = route.steps.as_ref()?.tries.as_ref()?;
         let Handler::Files(files) = &route.handler else {
             return None;
@@ -44,7 +44,7 @@ pub(crate) fn host_folder(
     now: Instant,
 ) -> Result<Option<Arc<HostFolder>>, String> {
     let gone = || site.starters.warm.forget_gone();
-    site.hosts.host(sites, host, &site.config, now, gone)
+    site.hosts.open_host(sites, host, &site.config, now, gone)
 }
 
 /// Like `host_folder`, for a host whose file system may hang. Each host has its own threads.
@@ -59,7 +59,7 @@ pub(crate) async fn host_by_thread(
     // Smaller numbers are ids of users.
     let owner = hasher.finish() | 1 << 63;
     let (own, name) = (site.clone(), host.to_owned());
-    let looks = waiting::for_owner(owner, move || {
+    let looks = waiting::run_for_owner(owner, move || {
         let sites = own.config.sites.as_ref()?;
         Some(host_folder(&own, sites, &name, now))
     });

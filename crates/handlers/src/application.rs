@@ -22,7 +22,7 @@ use crate::{
     body_spool,
     context::{Answer, Context},
     relay::clock::Clocks,
-    reply::{Answering, heard, may_repeat, wait_for},
+    reply::{Answering, await_first_byte, may_repeat, wait_for},
     script::UpstreamScript,
     upstream::{
         Upstream, UpstreamLease,
@@ -43,9 +43,11 @@ pub fn answer<'a>(
 ) -> impl Future<Output = Result<Answer, Fault>> {
     let mut ask = Ask::new(cx, request, head, (config, upstream), script);
     async move {
-        ask.request.client.limit(config.options.max_body)?;
-        let exchange = ask.asked().await?;
-        ask.answering().reply(Backend::Exchange(exchange)).await
+        ask.request.client.limit_body(config.options.max_body)?;
+        let exchange = ask.send_request().await?;
+        ask.into_answering()
+            .read_reply(Backend::Exchange(exchange))
+            .await
     }
 }
 
@@ -61,9 +63,9 @@ pub async fn authorize(
 ) -> Result<Option<Answer>, Fault> {
     let no_script = UpstreamScript::default();
     let mut ask = Ask::new(cx, request, head, (authorizer, upstream), no_script);
-    let exchange = ask.asked().await?;
-    ask.answering()
-        .judgment(Backend::Exchange(exchange), 200..=200)
+    let exchange = ask.send_request().await?;
+    ask.into_answering()
+        .judge_reply(Backend::Exchange(exchange), 200..=200)
         .await
 }
 
@@ -106,9 +108,9 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     }
 
     /// Sends the request to the application. Returns the exchange that will answer.
-    async fn asked(&mut self) -> Result<Box<Exchange>, Fault> {
-        let (file, length) = self.body().await?;
-        let lease = self.lease().await?;
+    async fn send_request(&mut self) -> Result<Box<Exchange>, Fault> {
+        let (file, length) = self.prepare_body().await?;
+        let lease = self.acquire_lease().await?;
         // An idle connection may be closed by now, so only a repeatable request tries it.
         let idle = if self.may_repeat() {
             lease.idle_connection()
@@ -116,20 +118,20 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             None
         };
         let exchange = match idle {
-            Some(conn) => self.begin(conn, true, lease, (file, length))?,
+            Some(conn) => self.begin_exchange(conn, true, lease, (file, length))?,
             // Boxed, here and below: nearly every request finds a connection, and needs no room for making one.
             None => Box::pin(self.connect(lease, (file, length))).await?,
         };
-        if let Some(exchange) = heard(self.request, exchange).await? {
+        if let Some(exchange) = await_first_byte(self.request, exchange).await? {
             return Ok(exchange);
         }
-        let lease = self.lease().await?;
+        let lease = self.acquire_lease().await?;
         // Only a request without a body is asked again.
         Box::pin(self.connect(lease, (None, length))).await
     }
 
     /// Returns the next stage, which makes a response of the application's answer.
-    fn answering(self) -> Answering<'a, 'r, 'c>
+    fn into_answering(self) -> Answering<'a, 'r, 'c>
     where
         'a: 'c,
     {
@@ -147,13 +149,13 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
 
     /// Returns whether the request is sent without a body. An authorizer gets no body. The request of a local
     /// redirect has no body, even if the original request had one.
-    fn bodiless(&self) -> bool {
+    fn is_bodiless(&self) -> bool {
         self.config.role == Role::AUTHORIZER || self.head.body.is_empty()
     }
 
     /// Takes in the body if its length must be known before anything is sent. Returns the file and the length.
-    async fn body(&mut self) -> Result<(Option<Stored>, Option<u64>), Fault> {
-        if self.bodiless() {
+    async fn prepare_body(&mut self) -> Result<(Option<Stored>, Option<u64>), Fault> {
+        if self.is_bodiless() {
             return Ok((None, None));
         }
         // SCGI sends the length first, in a netstring.
@@ -161,12 +163,12 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         let options = &self.config.options;
         if unknown || options.receives_first(self.head.body) {
             let patience = options.idle_timeout;
-            let stored = body_spool::store(&self.cx.shared.spool, self.request, patience);
+            let stored = body_spool::store_body(&self.cx.shared.spool, self.request, patience);
             let file = Box::pin(stored).await?;
             let length = file.len();
             return Ok((Some(file), Some(length)));
         }
-        Box::pin(self.request.client.ahead()).await?;
+        Box::pin(self.request.client.wait_until_body_ready()).await?;
         match self.head.body {
             BodyLen::Length(n) => Ok((None, Some(n))),
             BodyLen::None | BodyLen::Chunked => Ok((None, None)),
@@ -175,14 +177,14 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
 
     /// Returns whether the request may be sent again, because no part of its body is used up.
     fn may_repeat(&self) -> bool {
-        may_repeat(self.head) && self.bodiless() && self.config.protocol == Protocol::Fastcgi
+        may_repeat(self.head) && self.is_bodiless() && self.config.protocol == Protocol::Fastcgi
     }
 
-    async fn lease(&mut self) -> Result<UpstreamLease, Fault> {
+    async fn acquire_lease(&mut self) -> Result<UpstreamLease, Fault> {
         let peer = self.request.peer();
-        let lease = self.upstream.lease(self.cx.resources.index, peer);
+        let lease = self.upstream.acquire_lease(self.cx.resources.index, peer);
         let lease = wait_for(self.request, lease).await?;
-        self.request.has_permit(lease.holding());
+        self.request.note_permit(lease.holding());
         Ok(lease)
     }
 
@@ -192,10 +194,10 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         body: (Option<Stored>, Option<u64>),
     ) -> Result<Box<Exchange>, Fault> {
         let conn = wait_for(self.request, lease.connect()).await?;
-        self.begin(conn, false, lease, body)
+        self.begin_exchange(conn, false, lease, body)
     }
 
-    fn begin(
+    fn begin_exchange(
         &self,
         conn: Sock,
         idle: bool,
@@ -211,18 +213,18 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             max_stderr: options.max_stderr,
             source: self.source.clone(),
             file,
-            bodiless: self.bodiless(),
+            bodiless: self.is_bodiless(),
             run_to_completion: false,
         };
         Ok(match self.config.protocol {
             Protocol::Fastcgi => {
-                let (role, keep) = (self.config.role, self.upstream.keeps());
-                Exchange::fastcgi(start, role, keep, |params| self.variables(length, params))?
+                let (role, keep) = (self.config.role, self.upstream.keeps_connections());
+                Exchange::over_fastcgi(start, role, keep, |params| self.variables(length, params))?
             }
             Protocol::Scgi => {
                 let mut request = scgi::ScgiRequest::new(length.unwrap_or(0));
                 self.variables(length, &mut request)?;
-                Exchange::scgi(start, request.finish())
+                Exchange::over_scgi(start, request.finish())
             }
         })
     }
@@ -243,10 +245,13 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         };
         let request = &*self.request;
         let dropped = match self.config.role {
-            Role::AUTHORIZER => {
-                variables::put(request, self.head, &known, &mut Judged::of(self.head, sink))
-            }
-            _ => variables::put(request, self.head, &known, sink),
+            Role::AUTHORIZER => variables::put_variables(
+                request,
+                self.head,
+                &known,
+                &mut Judged::from_head(self.head, sink),
+            ),
+            _ => variables::put_variables(request, self.head, &known, sink),
         };
         if dropped?.shellshock > 0 {
             variables::warn_shellshock(&self.source);

@@ -105,7 +105,7 @@ impl Application {
 
 impl Protocol {
     /// Returns the key of routes with this protocol.
-    pub fn name(self) -> &'static str {
+    pub fn config_key(self) -> &'static str {
         match self {
             Self::Fastcgi => "fastcgi",
             Self::Scgi => "scgi",

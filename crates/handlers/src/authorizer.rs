@@ -12,7 +12,7 @@ use galgo_proto::{
     vars,
 };
 use galgo_service::{fault::Fault, producer::Producer};
-use galgo_spawn::{Status, words::how};
+use galgo_spawn::{Status, words::describe_status};
 
 use crate::{
     backend::Backend,
@@ -28,58 +28,62 @@ const MOST_IGNORED: usize = 1 << 20;
 
 impl Answering<'_, '_, '_> {
     /// Reads the answer of an authorizer. The statuses `grants` let the request in. `Ok(None)`: the request may be answered.
-    pub(super) async fn judgment(
+    pub(super) async fn judge_reply(
         &mut self,
         mut backend: Backend,
         grants: RangeInclusive<u16>,
     ) -> Result<Option<Answer>, Fault> {
-        let judged = match self.scan(&mut backend).await {
+        let judged = match self.scan_head(&mut backend).await {
             Ok(reply) if is_granted(&reply, &grants) => {
-                match self.granted(&mut backend, &reply).await {
+                match self.read_granted_variables(&mut backend, &reply).await {
                     Ok(granted) => {
                         // The authorizer has the last word, also over variables that a password has set.
                         let before = &mut self.request.granted;
                         before.retain(|(name, _)| !granted.iter().any(|(new, _)| new == name));
                         before.extend(granted);
-                        self.end(backend);
+                        self.finish_program(backend);
                         return Ok(None);
                     }
                     Err(trouble) => Err(trouble),
                 }
             }
             Ok(mut denied) => {
-                denied.fields.retain(|name, _| variable(name).is_none());
-                self.typed(&mut backend, &denied).await.map(|()| denied)
+                denied
+                    .fields
+                    .retain(|name, _| variable_name(name).is_none());
+                self.warn_untyped(&mut backend, &denied)
+                    .await
+                    .map(|()| denied)
             }
             Err(trouble) => Err(trouble),
         };
-        self.answered(backend, judged).await.map(Some)
+        self.make_answer(backend, judged).await.map(Some)
     }
 
     /// Reads a granting answer to its end. If the answer is cut short, the request is not let in.
-    async fn granted(
+    async fn read_granted_variables(
         &mut self,
         backend: &mut Backend,
         reply: &Reply,
     ) -> Result<Vec<(String, Vec<u8>)>, Trouble> {
         let mut ignored = 0;
-        while !backend.output_ended() {
-            ignored += backend.ready();
-            backend.out().clear();
+        while !backend.has_output_ended() {
+            ignored += backend.pending_len();
+            backend.pending_output().clear_seen();
             if ignored > MOST_IGNORED {
                 let words =
                     "the authorizer lets the request in and prints more than 1M behind that";
                 return Err(Fault::Script(words.into()).into());
             }
-            self.step(backend).await?;
+            self.await_next_output(backend).await?;
         }
         let fault = match backend {
-            Backend::Program(_) => failed(backend).await,
+            Backend::Program(_) => authorizer_fault(backend).await,
             Backend::Exchange(exchange) => exchange.verdict(),
         };
         match fault {
             Some(fault) => Err(fault.into()),
-            None => Ok(variables(&reply.fields)?),
+            None => Ok(granted_variables(&reply.fields)?),
         }
     }
 }
@@ -90,13 +94,13 @@ fn is_granted(reply: &Reply, grants: &RangeInclusive<u16>) -> bool {
 
 /// Returns a fault if the program failed. Its exit status has the last word: a program that fails after its head lets no
 /// request in.
-async fn failed(program: &mut Backend) -> Option<Fault> {
+async fn authorizer_fault(program: &mut Backend) -> Option<Fault> {
     let (exit, _) = program.post_mortem(false).await;
     match exit.map(|exit| exit.status) {
         Some(Status::Code(0)) => None,
         Some(status) => Some(Fault::Script(format!(
             "the authorizer lets the request in, and ended {}",
-            how(status)
+            describe_status(status)
         ))),
         None => Some(Fault::Script(
             "the authorizer lets the request in, and does not end".into(),
@@ -104,16 +108,18 @@ async fn failed(program: &mut Backend) -> Option<Fault> {
     }
 }
 
-fn variable(field: &[u8]) -> Option<&[u8]> {
+fn variable_name(field: &[u8]) -> Option<&[u8]> {
     let (start, name) = field.split_at_checked(VARIABLE.len())?;
     start.eq_ignore_ascii_case(VARIABLE).then_some(name)
 }
 
 /// Returns the variables that a granting answer sets. All other fields of the answer are ignored.
-fn variables(fields: &Fields) -> Result<Vec<(String, Vec<u8>)>, Fault> {
+fn granted_variables(fields: &Fields) -> Result<Vec<(String, Vec<u8>)>, Fault> {
     let mut found: Vec<(String, Vec<u8>)> = Vec::new();
     for (name, value) in fields.iter() {
-        let Some(name) = variable(name) else { continue };
+        let Some(name) = variable_name(name) else {
+            continue;
+        };
         // Apache replaces `-` in the same way.
         let text = String::from_utf8_lossy(name).replace('-', "_");
         let name = text.as_bytes();
@@ -147,7 +153,7 @@ mod tests {
             for (name, value) in lines {
                 fields.push(name, value);
             }
-            variables(&fields).map_err(|f| f.to_string())
+            granted_variables(&fields).map_err(|f| f.to_string())
         };
         let found = said(&[
             ("Variable-REMOTE_USER", "ada"),

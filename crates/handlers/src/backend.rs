@@ -44,7 +44,7 @@ impl Backend {
     }
 
     pub(crate) fn head_done(&mut self) {
-        self.clocks().first_byte();
+        self.clocks().stop_first_clock();
     }
 
     /// See [`RunningProgram::upgrade`].
@@ -64,7 +64,10 @@ impl Backend {
     }
 
     /// See [`Producer::next_event`].
-    pub(crate) async fn event(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
+    pub(crate) async fn await_event(
+        &mut self,
+        client: &mut dyn Client,
+    ) -> Result<OutputEvent, Fault> {
         match self {
             // Boxed: an exchange needs half the room.
             Self::Program(p) => Box::pin(p.next_event(client)).await,
@@ -72,11 +75,11 @@ impl Backend {
         }
     }
 
-    /// See [`Producer::cut`].
-    pub(crate) async fn fault(&mut self) -> Option<Fault> {
+    /// See [`Producer::truncation_fault`].
+    pub(crate) async fn output_fault(&mut self) -> Option<Fault> {
         match self {
-            Self::Program(p) => Box::pin(p.killed()).await,
-            Self::Exchange(e) => e.cut(),
+            Self::Program(p) => Box::pin(p.output_fault()).await,
+            Self::Exchange(e) => e.output_fault(),
         }
     }
 
@@ -96,9 +99,9 @@ impl Backend {
             Self::Program(program) => program.output_and_log(),
             Self::Exchange(exchange) => (&mut exchange.out, &mut exchange.stderr),
         };
-        out.parts().for_each(|part| log.take(part));
+        out.parts().for_each(|part| log.log_bytes(part));
         log.finish();
-        out.clear();
+        out.clear_seen();
     }
 
     pub(crate) fn stderr_tail(&self) -> String {
@@ -107,19 +110,19 @@ impl Backend {
 }
 
 impl Producer for Backend {
-    fn out(&mut self) -> &mut Out {
+    fn pending_output(&mut self) -> &mut Out {
         either!(self, own => &mut own.out)
     }
 
-    fn ready(&self) -> usize {
+    fn pending_len(&self) -> usize {
         either!(self, own => own.out.len())
     }
 
-    fn output_ended(&self) -> bool {
+    fn has_output_ended(&self) -> bool {
         either!(self, own => own.output_ended())
     }
 
-    fn streams(&mut self, spool: &SpoolShare, splices: bool) {
+    fn start_streaming(&mut self, spool: &SpoolShare, splices: bool) {
         match self {
             Self::Program(program) => program.streams(spool, splices),
             Self::Exchange(exchange) => exchange.spill.spool = Some(spool.clone()),
@@ -153,11 +156,11 @@ impl Producer for Backend {
         }
     }
 
-    fn sent(&mut self) {
-        self.clocks().moved();
+    fn note_sent(&mut self) {
+        self.clocks().record_move();
     }
 
-    fn client_keeps_up(&mut self, whether: bool) {
+    fn set_client_keeps_up(&mut self, whether: bool) {
         either!(self, own => own.spill.sent_at_once(whether));
     }
 
@@ -169,13 +172,13 @@ impl Producer for Backend {
         either!(self, own => Box::pin(own.while_sending(client, io)))
     }
 
-    fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
-        Box::pin(self.fault())
+    fn truncation_fault(&mut self) -> Boxed<'_, Option<Fault>> {
+        Box::pin(self.output_fault())
     }
 
-    fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
+    fn wait_for_exit(&mut self) -> Boxed<'_, Option<Exit>> {
         match self {
-            Self::Program(p) => Box::pin(p.exit()),
+            Self::Program(p) => Box::pin(p.exit_after_output()),
             Self::Exchange(e) => Box::pin(std::future::ready(e.exit)),
         }
     }

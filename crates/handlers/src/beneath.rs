@@ -66,21 +66,21 @@ pub fn has_refused() -> bool {
 ///
 /// # Errors
 /// The errors of openat2(2): EXDEV if the path leads out of the folder.
-pub(crate) fn open(folder: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_path(folder: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let mut path = Cow::Borrowed(if path.is_empty() { &b"."[..] } else { path });
     for _ in 0..LINKS {
         match resolve(&folder, &path, flags, BENEATH) {
-            Err(Errno::XDEV) => path = led_back(&folder, &path)?.into(),
+            Err(Errno::XDEV) => path = replace_refused_link(&folder, &path)?.into(),
             opened => return opened,
         }
     }
     Err(Errno::LOOP)
 }
 
-/// Opens a path as [`open`] does, if no part of the path is a link.
+/// Opens a path as [`open_path`] does, if no part of the path is a link.
 ///
 /// # Errors
-/// The errors of [`open`]; ELOOP: a part of the path is a link.
+/// The errors of [`open_path`]; ELOOP: a part of the path is a link.
 pub(crate) fn open_without_links(
     folder: impl AsFd,
     path: &[u8],
@@ -114,7 +114,7 @@ pub(crate) fn resolve(
 }
 
 /// Replaces the first link in the path that openat2 refuses by its target, which must be in the folder.
-fn led_back(folder: impl AsFd, path: &[u8]) -> Result<Vec<u8>, Errno> {
+fn replace_refused_link(folder: impl AsFd, path: &[u8]) -> Result<Vec<u8>, Errno> {
     let ends = (1..=path.len()).filter(|&at| path.get(at).is_none_or(|&b| b == b'/'));
     for end in ends {
         let (link, behind) = path.split_at(end);
@@ -124,7 +124,7 @@ fn led_back(folder: impl AsFd, path: &[u8]) -> Result<Vec<u8>, Errno> {
                 let magic = ResolveFlags::NO_MAGICLINKS;
                 // A dangling link must tell no more than a link that leads out.
                 let target = openat2(&folder, link, NAME, Mode::empty(), magic);
-                let inside = inside(&folder, target.map_err(|_| Errno::XDEV)?)?;
+                let inside = path_inside(&folder, target.map_err(|_| Errno::XDEV)?)?;
                 return Ok([&inside, behind].concat());
             }
             Err(other) => return Err(other),
@@ -134,8 +134,8 @@ fn led_back(folder: impl AsFd, path: &[u8]) -> Result<Vec<u8>, Errno> {
 }
 
 /// Returns the path of `target` in the folder.
-pub(crate) fn inside(folder: impl AsFd, target: impl AsFd) -> Result<Vec<u8>, Errno> {
-    let (folder, target) = (name(folder)?, name(target)?);
+pub(crate) fn path_inside(folder: impl AsFd, target: impl AsFd) -> Result<Vec<u8>, Errno> {
+    let (folder, target) = (descriptor_path(folder)?, descriptor_path(target)?);
     let folder = folder.as_bytes();
     let below = target.as_bytes().strip_prefix(folder);
     match below.ok_or(Errno::XDEV)? {
@@ -147,7 +147,7 @@ pub(crate) fn inside(folder: impl AsFd, target: impl AsFd) -> Result<Vec<u8>, Er
 }
 
 /// Returns the kernel's name for the file of a descriptor.
-pub(crate) fn name(fd: impl AsFd) -> Result<CString, Errno> {
+pub(crate) fn descriptor_path(fd: impl AsFd) -> Result<CString, Errno> {
     let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
     readlinkat(CWD, link, Vec::new()).map_err(|_| Errno::XDEV)
 }
@@ -184,7 +184,7 @@ mod tests {
         link(Path::new("/proc/self/fd/0"), "magic");
         let root = fs::File::open(at("in")).unwrap();
         let read = |path: &str| {
-            let fd = open(&root, path.as_bytes(), OFlags::RDONLY | OFlags::CLOEXEC)?;
+            let fd = open_path(&root, path.as_bytes(), OFlags::RDONLY | OFlags::CLOEXEC)?;
             Ok(std::io::read_to_string(fs::File::from(fd)).unwrap())
         };
         for (path, want) in [

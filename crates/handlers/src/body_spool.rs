@@ -7,28 +7,28 @@ use galgo_service::{
     client::Next,
     fault::Fault,
     request::Request,
-    spool::{Full, Spool, Stored, within},
+    spool::{Full, Spool, Stored, with_disk_timeout},
 };
 
 /// Receives the rest of the body. `patience` limits the time for writing one piece to the disk.
-pub(crate) async fn store(
+pub(crate) async fn store_body(
     spool: &Arc<Spool>,
     request: &mut Request<'_>,
     patience: Duration,
 ) -> Result<Stored, Fault> {
-    let declared = request.client.declared();
+    let declared = request.client.declared_length();
     let spool = spool.share_of(request.peer());
-    let mut stored = on_disk(request, patience, spool.for_body(declared)).await?;
+    let mut stored = on_disk(request, patience, spool.create_for_body(declared)).await?;
     request.client.send_continue();
-    let mut piece = pool::take();
+    let mut piece = pool::take_buffer();
     loop {
         match request.client.next()? {
             Next::Data(n) => {
                 let n = n.min(pool::SIZE - piece.len());
-                piece.extend_from_slice(&request.client.data()[..n]);
-                request.client.take(n);
+                piece.extend_from_slice(&request.client.buffered_bytes()[..n]);
+                request.client.consume(n);
             }
-            Next::More => request.client.more().await?,
+            Next::More => request.client.wait_for_body().await?,
             Next::End => break,
         }
         if piece.len() == pool::SIZE {
@@ -38,7 +38,7 @@ pub(crate) async fn store(
     if !piece.is_empty() {
         piece = on_disk(request, patience, stored.append(piece)).await?;
     }
-    pool::give(piece);
+    pool::return_buffer(piece);
     Ok(stored)
 }
 
@@ -48,6 +48,6 @@ async fn on_disk<T>(
     patience: Duration,
     disk: impl Future<Output = Result<T, Full>>,
 ) -> Result<T, Fault> {
-    let disk = pin!(within(patience, disk));
-    request.client.waits_for(disk).await?
+    let disk = pin!(with_disk_timeout(patience, disk));
+    request.client.await_while_connected(disk).await?
 }

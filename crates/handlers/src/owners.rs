@@ -48,14 +48,14 @@ pub(crate) async fn launch(
 ) -> Result<Child, Box<FailedLaunch>> {
     let mut helpers = 0;
     loop {
-        match owners.need(remit, uid) {
+        match owners.helper_need(remit, uid) {
             HelperNeed::First => {
                 helpers += 1;
                 let made = make_helper(owners, remit, uid, HelperNeed::First, by).await;
                 if let Err(not) = made
                     && (not != NotDone::Ended || helpers == HELPERS)
                 {
-                    let error = not_made(not);
+                    let error = start_error(not);
                     return Err(Box::new(FailedLaunch { error, launch }));
                 }
             }
@@ -78,7 +78,7 @@ pub(crate) async fn launch(
                 tokio::time::sleep(FULL_PAUSE).await;
             }
             StartStage::Clone if is_full => {
-                let error = silent(uid);
+                let error = silent_helper(uid);
                 return Err(Box::new(FailedLaunch { error, ..*failed }));
             }
             _ => return Err(failed),
@@ -104,7 +104,7 @@ pub struct AsUser {
 ///
 /// # Errors
 /// A sentence for the log. A later try may succeed.
-pub(crate) async fn load(
+pub(crate) async fn load_template(
     user: &AsUser,
     uses: Uses,
     learned: (&[u8], Duration),
@@ -124,7 +124,7 @@ pub(crate) async fn load(
             let made = make_helper(owners, remit, *uid, HelperNeed::First, by).await;
             made.map_err(|not| not.to_string())?;
         }
-        match owners.load(remit, *uid, (program, uses), learned, stdio) {
+        match owners.load_template(remit, *uid, (program, uses), learned, stdio) {
             Ok(under_way) => return Ok(under_way),
             Err(e) if e.stage == StartStage::Helper && helpers < HELPERS => {}
             Err(e) => return Err(e.to_string()),
@@ -150,7 +150,7 @@ async fn make_helper(
 }
 
 /// Starts a program as [`launch`] does, and waits until it runs, for at most [`ANSWERS_WITHIN`].
-pub(crate) async fn start(
+pub(crate) async fn start_program(
     owners: &Arc<Owners>,
     (remit, uid): (&Arc<Remit>, u32),
     mut program: Launch,
@@ -162,8 +162,8 @@ pub(crate) async fn start(
     loop {
         let launched = launch(owners, remit, uid, program, stdio, by).await;
         let child = launched.map_err(|failed| failed.error)?;
-        let begun = timeout(by.left(), outcome(&child, spawner)).await;
-        match begun.map_err(|_late| silent(uid))? {
+        let begun = timeout(by.time_left(), outcome(&child, spawner)).await;
+        match begun.map_err(|_late| silent_helper(uid))? {
             None => return Ok(child),
             Some(failed) if failed.error.is_busy() && tries < HELPERS => {
                 tries += 1;
@@ -196,12 +196,12 @@ async fn outcome(child: &Child, spawner: &RefCell<Spawner>) -> Option<Box<Failed
 }
 
 /// Returns the failure of a start that is not allowed.
-pub(crate) fn denied(launch: Launch, why: String) -> Box<FailedLaunch> {
-    let error = not_made(NotDone::Denied(why));
+pub(crate) fn denied_start(launch: Launch, why: String) -> Box<FailedLaunch> {
+    let error = start_error(NotDone::Denied(why));
     Box::new(FailedLaunch { error, launch })
 }
 
-fn not_made(not: NotDone) -> StartError {
+fn start_error(not: NotDone) -> StartError {
     let (stage, kind) = match not {
         NotDone::Denied(_) => (StartStage::Denied, io::ErrorKind::Other),
         NotDone::NotNow(_) => (StartStage::Helper, io::ErrorKind::TimedOut),
@@ -214,14 +214,14 @@ fn not_made(not: NotDone) -> StartError {
 }
 
 /// Returns the error for a helper that has reported nothing about a start.
-pub(crate) fn silent(uid: u32) -> StartError {
-    not_made(NotDone::NotNow(format!(
+pub(crate) fn silent_helper(uid: u32) -> StartError {
+    start_error(NotDone::NotNow(format!(
         "the helper that starts programs as the user {uid} does not answer: it is stopped, or a file that it looks at hangs"
     )))
 }
 
 /// Returns the fault of a request whose program has no helper.
-pub(crate) fn fault(e: &StartError) -> Fault {
+pub(crate) fn helper_fault(e: &StartError) -> Fault {
     match e.source.kind() {
         io::ErrorKind::TimedOut => Fault::Stalled(e.source.to_string()),
         _ => Fault::Script("the helper that starts programs as its user has ended".into()),

@@ -87,7 +87,7 @@ impl Gate {
     ///
     /// # Errors
     /// Too many requests wait.
-    pub async fn turn(&self, peer: Peer) -> Result<PasswordTurn<'_>, Fault> {
+    pub async fn await_turn(&self, peer: Peer) -> Result<PasswordTurn<'_>, Fault> {
         let turns = {
             let mut clients = lock(&self.clients);
             let turns = clients.entry(peer).or_default();
@@ -107,7 +107,7 @@ impl Gate {
     }
 
     /// Waits for room to verify a password of `peer`. The permit belongs to the thread that verifies the password.
-    pub async fn permit(&self, peer: Peer) -> Option<VerifyPermit> {
+    pub async fn acquire_permit(&self, peer: Peer) -> Option<VerifyPermit> {
         let comes = {
             let mut queue = lock(&self.queue);
             if queue.free > 0 {
@@ -124,7 +124,7 @@ impl Gate {
     }
 
     /// Notes that a password of `peer` was wrong.
-    pub fn failed(&self, peer: Peer) {
+    pub fn record_failure(&self, peer: Peer) {
         let failed = &mut lock(&self.queue).failed;
         if failed.len() >= FAILED {
             failed.clear();
@@ -133,7 +133,7 @@ impl Gate {
     }
 
     /// Notes that a password of `peer` was right.
-    pub fn fitted(&self, peer: Peer) {
+    pub fn record_success(&self, peer: Peer) {
         lock(&self.queue).failed.remove(&peer);
     }
 }
@@ -161,15 +161,15 @@ mod tests {
     #[test]
     fn an_address_waits_for_itself_alone() {
         let gate = Gate::default();
-        let [one, two] = ["192.0.2.1", "192.0.2.2"].map(|ip| Peer::of(ip.parse().ok()));
+        let [one, two] = ["192.0.2.1", "192.0.2.2"].map(|ip| Peer::from_address(ip.parse().ok()));
         let mut cx = Context::from_waker(Waker::noop());
-        let mut first = Box::pin(gate.turn(one));
+        let mut first = Box::pin(gate.await_turn(one));
         let std::task::Poll::Ready(Ok(turn)) = first.as_mut().poll(&mut cx) else {
             panic!("no other request is there");
         };
-        let mut waits = Box::pin(gate.turn(one));
+        let mut waits = Box::pin(gate.await_turn(one));
         assert!(waits.as_mut().poll(&mut cx).is_pending());
-        assert!(pin!(gate.turn(two)).poll(&mut cx).is_ready());
+        assert!(pin!(gate.await_turn(two)).poll(&mut cx).is_ready());
         drop(turn);
         assert!(waits.as_mut().poll(&mut cx).is_ready());
         drop((first, waits));
@@ -180,15 +180,16 @@ mod tests {
     fn addresses_that_failed_come_last() {
         let gate = Gate::default();
         let mut cx = Context::from_waker(Waker::noop());
-        let peers = [1, 2, 3].map(|n| Peer::of(Some([192, 0, 2, n].into())));
-        gate.failed(peers[0]);
-        gate.failed(peers[1]);
-        gate.fitted(peers[1]);
+        let peers = [1, 2, 3].map(|n| Peer::from_address(Some([192, 0, 2, n].into())));
+        gate.record_failure(peers[0]);
+        gate.record_failure(peers[1]);
+        gate.record_success(peers[1]);
         let mut held = Vec::new();
-        while let std::task::Poll::Ready(permit) = pin!(gate.permit(peers[0])).poll(&mut cx) {
+        while let std::task::Poll::Ready(permit) = pin!(gate.acquire_permit(peers[0])).poll(&mut cx)
+        {
             held.push(permit);
         }
-        let mut waiting = peers.map(|peer| Box::pin(gate.permit(peer)));
+        let mut waiting = peers.map(|peer| Box::pin(gate.acquire_permit(peer)));
         let mut ready = || waiting.each_mut().map(|one| one.as_mut().poll(&mut cx));
         assert!(ready().iter().all(std::task::Poll::is_pending));
         held.pop();
@@ -208,14 +209,14 @@ mod tests {
         let gate = Gate::default();
         let mut cx = Context::from_waker(Waker::noop());
         let mut all: Vec<_> = (0..MOST)
-            .map(|_| Box::pin(gate.turn(Peer::default())))
+            .map(|_| Box::pin(gate.await_turn(Peer::default())))
             .collect();
         let polled: Vec<_> = all
             .iter_mut()
             .map(|turn| turn.as_mut().poll(&mut cx))
             .collect();
         assert!(polled.iter().skip(1).all(std::task::Poll::is_pending));
-        let more = pin!(gate.turn(Peer::default())).poll(&mut cx);
+        let more = pin!(gate.await_turn(Peer::default())).poll(&mut cx);
         assert!(matches!(more, std::task::Poll::Ready(Err(Fault::Busy(_)))));
         drop((polled, all));
         assert!(gate.clients.lock().unwrap().is_empty());

@@ -65,7 +65,7 @@ impl Cgi {
 
     /// Returns whether a file of this name is a program, if the file exists.
     pub fn is_program(&self, name: &[u8]) -> bool {
-        self.names.is_empty() || self.names.iter().any(|glob| glob.fits(name))
+        self.names.is_empty() || self.names.iter().any(|glob| glob.matches_name(name))
     }
 }
 
@@ -144,7 +144,7 @@ impl Default for CgiOptions {
 impl CgiOptions {
     /// Returns the usual start of a program with these options: its `args`, argv[0] first, its environment, and its working
     /// directory.
-    pub(crate) fn launch(&self, args: Vec<CString>, env: EnvBlock, dir: CString) -> Launch {
+    pub(crate) fn make_launch(&self, args: Vec<CString>, env: EnvBlock, dir: CString) -> Launch {
         Launch {
             path: None,
             args,
@@ -173,7 +173,7 @@ impl CgiOptions {
     pub fn sandbox_name(&self) -> &'static str {
         match self.strict {
             Some(_) => "strict",
-            None => self.sandbox.name(),
+            None => self.sandbox.config_name(),
         }
     }
 }

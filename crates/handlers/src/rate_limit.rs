@@ -57,13 +57,13 @@ impl RateLimit {
     ///
     /// # Errors
     /// The address has sent too many requests.
-    pub fn ask(&self, peer: Peer, at: Instant) -> Result<(), Fault> {
+    pub fn admit_request(&self, peer: Peer, at: Instant) -> Result<(), Fault> {
         if peer == Peer::default() {
             return Ok(());
         }
-        let at = nanos(at.saturating_duration_since(self.from));
+        let at = saturating_nanos(at.saturating_duration_since(self.from));
         let mut times = lock(&self.asked);
-        let asked = times.ask(peer, at, &self.settings, REMEMBERED);
+        let asked = times.admit_request(peer, at, &self.settings, REMEMBERED);
         asked.map_err(|early| Fault::TooMany(Duration::from_nanos(early)))
     }
 }
@@ -77,13 +77,19 @@ impl PartialEq for RateLimit {
 impl RateSettings {
     /// Returns the time in which one request is earned, in nanoseconds.
     fn interval(&self) -> u64 {
-        (nanos(self.per) / self.requests as u64).max(1)
+        (saturating_nanos(self.per) / self.requests as u64).max(1)
     }
 }
 
 impl ArrivalTimes {
     /// Asks for a request of this address. The error says how many nanoseconds too early the request is.
-    fn ask(&mut self, peer: Peer, at: u64, s: &RateSettings, most: usize) -> Result<(), u64> {
+    fn admit_request(
+        &mut self,
+        peer: Peer,
+        at: u64,
+        s: &RateSettings,
+        most: usize,
+    ) -> Result<(), u64> {
         let interval = s.interval();
         let full = interval.saturating_mul(s.burst as u64);
         // Requests that have been in `before` for this long are earned by now.
@@ -107,7 +113,7 @@ impl ArrivalTimes {
     }
 }
 
-fn nanos(time: Duration) -> u64 {
+fn saturating_nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -116,7 +122,7 @@ mod tests {
     use super::*;
 
     fn peer(n: u32) -> Peer {
-        Peer::of(Some(std::net::Ipv4Addr::from(n).into()))
+        Peer::from_address(Some(std::net::Ipv4Addr::from(n).into()))
     }
 
     fn settings(requests: usize, per_ms: u64, burst: usize) -> RateSettings {
@@ -131,7 +137,7 @@ mod tests {
     fn play(s: RateSettings, steps: &[(u64, u64)]) {
         let mut asked = ArrivalTimes::default();
         for (step, &(at, early)) in steps.iter().enumerate() {
-            let said = asked.ask(peer(1), at * 1_000_000, &s, 100);
+            let said = asked.admit_request(peer(1), at * 1_000_000, &s, 100);
             let early = match early {
                 0 => Ok(()),
                 ms => Err(ms * 1_000_000),
@@ -178,22 +184,29 @@ mod tests {
         let s = settings(1, 1000, 1);
         let mut asked = ArrivalTimes::default();
         for n in 0..5 {
-            assert_eq!(asked.ask(peer(n), 0, &s, 100), Ok(()));
+            assert_eq!(asked.admit_request(peer(n), 0, &s, 100), Ok(()));
         }
-        assert!(asked.ask(peer(0), 1, &s, 100).is_err());
+        assert!(asked.admit_request(peer(0), 1, &s, 100).is_err());
     }
 
     #[test]
     fn few_are_remembered_and_those_that_ask_go_on_being() {
         let s = settings(1, 1_000_000, 1);
         let mut asked = ArrivalTimes::default();
-        assert_eq!(asked.ask(peer(0), 0, &s, 8), Ok(()));
+        assert_eq!(asked.admit_request(peer(0), 0, &s, 8), Ok(()));
         for n in 1..1000 {
-            assert_eq!(asked.ask(peer(n), 1, &s, 8), Ok(()));
+            assert_eq!(asked.admit_request(peer(n), 1, &s, 8), Ok(()));
             assert!(asked.now.len() + asked.before.len() <= 8);
-            assert!(asked.ask(peer(0), 1, &s, 8).is_err(), "after {n} others");
+            assert!(
+                asked.admit_request(peer(0), 1, &s, 8).is_err(),
+                "after {n} others"
+            );
         }
-        assert_eq!(asked.ask(peer(1), 1, &s, 8), Ok(()), "it was forgotten");
+        assert_eq!(
+            asked.admit_request(peer(1), 1, &s, 8),
+            Ok(()),
+            "it was forgotten"
+        );
     }
 
     #[test]
@@ -201,11 +214,11 @@ mod tests {
         let s = settings(1, 1000, 1);
         let mut asked = ArrivalTimes::default();
         for n in 0..10 {
-            let _ = asked.ask(peer(n), 0, &s, 100);
+            let _ = asked.admit_request(peer(n), 0, &s, 100);
         }
         let second = 1_000_000_000;
-        let _ = asked.ask(peer(50), second + 1, &s, 100);
-        let _ = asked.ask(peer(51), 2 * second + 2, &s, 100);
+        let _ = asked.admit_request(peer(50), second + 1, &s, 100);
+        let _ = asked.admit_request(peer(51), 2 * second + 2, &s, 100);
         assert_eq!(asked.now.len() + asked.before.len(), 2);
     }
 
@@ -215,9 +228,9 @@ mod tests {
         let mut asked = ArrivalTimes::default();
         let late = 100 * 365 * 24 * 3_600_000_000_000;
         for _ in 0..100_000 {
-            assert_eq!(asked.ask(peer(1), late, &s, 100), Ok(()));
+            assert_eq!(asked.admit_request(peer(1), late, &s, 100), Ok(()));
         }
-        assert!(asked.ask(peer(1), late, &s, 100).is_err());
+        assert!(asked.admit_request(peer(1), late, &s, 100).is_err());
         assert_eq!(settings(1_000_000, 1, 1).interval(), 1);
     }
 
@@ -226,9 +239,12 @@ mod tests {
         let limit = RateLimit::new(settings(1, 1_000_000, 1));
         let now = Instant::now();
         for _ in 0..3 {
-            assert_eq!(limit.ask(Peer::default(), now), Ok(()));
+            assert_eq!(limit.admit_request(Peer::default(), now), Ok(()));
         }
-        assert_eq!(limit.ask(peer(1), now), Ok(()));
-        assert!(matches!(limit.ask(peer(1), now), Err(Fault::TooMany(_))));
+        assert_eq!(limit.admit_request(peer(1), now), Ok(()));
+        assert!(matches!(
+            limit.admit_request(peer(1), now),
+            Err(Fault::TooMany(_))
+        ));
     }
 }

@@ -25,7 +25,7 @@ use galgo_service::{
     producer::{OutputEvent, Producer},
     request::Request,
 };
-use galgo_spawn::{Exit, Status, words::how};
+use galgo_spawn::{Exit, Status, words::describe_status};
 use tokio::time::{Instant, timeout};
 
 use crate::{
@@ -74,7 +74,7 @@ async fn wait_long<T>(
     permit: Pin<&mut impl Future<Output = Result<T, Fault>>>,
 ) -> Result<T, Fault> {
     let began = Instant::now();
-    let found = request.client.waits_for(permit).await??;
+    let found = request.client.await_while_connected(permit).await??;
     request.entry.borrow_mut().queue += began.elapsed();
     Ok(found)
 }
@@ -88,13 +88,13 @@ pub(super) fn may_repeat(head: &Head) -> bool {
 ///
 /// # Errors
 /// The client has left, or a clock has run out: the exchange is ended.
-pub(super) async fn heard(
+pub(super) async fn await_first_byte(
     request: &mut Request<'_>,
     mut exchange: Box<Exchange>,
 ) -> Result<Option<Box<Exchange>>, Fault> {
     while exchange.may_be_stale() {
         match exchange.next_event(request.client).await {
-            Ok(OutputEvent::HalfClosed) => request.client.probe(),
+            Ok(OutputEvent::HalfClosed) => request.client.probe_connection(),
             Ok(_) => {}
             Err(fault) => {
                 request.stderr = exchange.stderr_tail();
@@ -108,24 +108,24 @@ pub(super) async fn heard(
 
 impl Answering<'_, '_, '_> {
     /// Reads the response head, and decides how to handle the rest.
-    pub(super) async fn reply(&mut self, mut program: Backend) -> Result<Answer, Fault> {
+    pub(super) async fn read_reply(&mut self, mut program: Backend) -> Result<Answer, Fault> {
         self.request.client.send_continue();
         if self.request.client.has_half_closed() {
-            self.request.client.probe();
+            self.request.client.probe_connection();
         }
         // A client of another protocol than HTTP/1 cannot get NPH output: its answer needs a parsed head.
         let own_words = self.nph && self.request.client.speaks_http();
         let reply = if own_words {
-            self.own_words(&mut program).await
+            self.read_nph_output(&mut program).await
         } else {
-            self.head(&mut program).await
+            self.read_head(&mut program).await
         };
         self.nph = own_words;
-        self.answered(program, reply).await
+        self.make_answer(program, reply).await
     }
 
     /// Makes the answer of a response whose head was read.
-    pub(super) async fn answered(
+    pub(super) async fn make_answer(
         &mut self,
         program: Backend,
         reply: Result<Reply, Trouble>,
@@ -135,11 +135,11 @@ impl Answering<'_, '_, '_> {
                 kind: ReplyKind::LocalRedirect(location),
                 ..
             }) => {
-                self.end(program);
+                self.finish_program(program);
                 Ok(Answer::Local(location))
             }
-            Ok(reply) => self.document(program, reply).await,
-            Err(Trouble::Reply(e)) => Err(Box::pin(self.bad_reply(program, &e)).await),
+            Ok(reply) => self.answer_with_document(program, reply).await,
+            Err(Trouble::Reply(e)) => Err(Box::pin(self.reply_fault(program, &e)).await),
             Err(Trouble::Fault(fault)) => {
                 self.request.stderr = program.stderr_tail();
                 let client_left = matches!(fault, Fault::Gone(_));
@@ -149,13 +149,13 @@ impl Answering<'_, '_, '_> {
         }
     }
 
-    async fn head(&mut self, program: &mut Backend) -> Result<Reply, Trouble> {
-        let reply = self.scan(program).await?;
-        self.typed(program, &reply).await?;
+    async fn read_head(&mut self, program: &mut Backend) -> Result<Reply, Trouble> {
+        let reply = self.scan_head(program).await?;
+        self.warn_untyped(program, &reply).await?;
         Ok(reply)
     }
 
-    pub(super) async fn scan(&mut self, program: &mut Backend) -> Result<Reply, Trouble> {
+    pub(super) async fn scan_head(&mut self, program: &mut Backend) -> Result<Reply, Trouble> {
         let limits = ReplyLimits {
             bytes: self.options.max_reply_head,
             upgrade: self.upgrades,
@@ -164,34 +164,40 @@ impl Answering<'_, '_, '_> {
         };
         let mut scan = ReplyScan::default();
         loop {
-            if let Parsed::Complete(reply, used) = scan.step(program.out().front(), &limits)? {
+            if let Parsed::Complete(reply, used) =
+                scan.scan_head(program.pending_output().first_part(), &limits)?
+            {
                 program.head_done();
-                program.out().consume(used);
+                program.pending_output().consume(used);
                 return Ok(reply);
             }
-            if program.out().join() {
+            if program.pending_output().join_parts() {
                 continue;
             }
-            if program.output_ended() {
+            if program.has_output_ended() {
                 // A connection's error tells more than the missing part of the head.
                 return Err(match program.verdict() {
                     Some(fault) => fault.into(),
-                    None => scan.ended(program.out().front()).into(),
+                    None => scan
+                        .explain_incomplete(program.pending_output().first_part())
+                        .into(),
                 });
             }
-            self.step(program).await?;
+            self.await_next_output(program).await?;
         }
     }
 
     /// Tells the author of a program, once, that its documents have no type.
-    pub(super) async fn typed(
+    pub(super) async fn warn_untyped(
         &mut self,
         program: &mut Backend,
         reply: &Reply,
     ) -> Result<(), Trouble> {
-        if reply.body() == ReplyBody::SendUntyped && !sendfile::asked(self.sendfile, reply) {
-            self.some_output(program).await?;
-            if program.ready() > 0 && self.cx.shared.untyped.is_new(self.source.script()) {
+        if reply.body_handling() == ReplyBody::SendUntyped
+            && !sendfile::asks_for_file(self.sendfile, reply)
+        {
+            self.await_some_output(program).await?;
+            if program.pending_len() > 0 && self.cx.shared.untyped.is_new(self.source.script()) {
                 self.source.write(Level::Warn, UNTYPED);
             }
         }
@@ -199,19 +205,22 @@ impl Answering<'_, '_, '_> {
     }
 
     /// Prepares the response of a program that writes it whole. Its first bytes are examined for the log only.
-    async fn own_words(&mut self, program: &mut Backend) -> Result<Reply, Trouble> {
-        self.some_output(program).await?;
-        while self.upgrades && !program.output_ended() && !has_status_line(program.out().front()) {
-            self.step(program).await?;
-            program.out().join();
+    async fn read_nph_output(&mut self, program: &mut Backend) -> Result<Reply, Trouble> {
+        self.await_some_output(program).await?;
+        while self.upgrades
+            && !program.has_output_ended()
+            && !has_status_line(program.pending_output().first_part())
+        {
+            self.await_next_output(program).await?;
+            program.pending_output().join_parts();
         }
-        if program.ready() == 0 {
+        if program.pending_len() == 0 {
             return Err(ReplyError::Nothing.into());
         }
         program.head_done();
         Ok(Reply {
             kind: ReplyKind::Document,
-            status: nph::status(program.out().front()).unwrap_or(200),
+            status: nph::parse_nph_status(program.pending_output().first_part()).unwrap_or(200),
             reason: None,
             fields: Fields::new(),
             content_length: None,
@@ -220,21 +229,21 @@ impl Answering<'_, '_, '_> {
     }
 
     /// Waits for a byte of output, or its end.
-    async fn some_output(&mut self, program: &mut Backend) -> Result<(), Trouble> {
-        while program.ready() == 0 && !program.output_ended() {
-            self.step(program).await?;
+    async fn await_some_output(&mut self, program: &mut Backend) -> Result<(), Trouble> {
+        while program.pending_len() == 0 && !program.has_output_ended() {
+            self.await_next_output(program).await?;
         }
         Ok(())
     }
 
     /// Waits for the program's next output.
-    pub(super) async fn step(&mut self, program: &mut Backend) -> Result<(), Trouble> {
-        let event = match self.request.client.unread() {
-            None => program.event(self.request.client).await?,
+    pub(super) async fn await_next_output(&mut self, program: &mut Backend) -> Result<(), Trouble> {
+        let event = match self.request.client.unread_answers() {
+            None => program.await_event(self.request.client).await?,
             Some(unread) => Box::pin(self.event_with_room(program, &*unread)).await?,
         };
         if event == OutputEvent::HalfClosed {
-            self.request.client.probe();
+            self.request.client.probe_connection();
         }
         Ok(())
     }
@@ -248,7 +257,7 @@ impl Answering<'_, '_, '_> {
         loop {
             let client = &mut *self.request.client;
             let event = {
-                let mut next = pin!(program.event(client));
+                let mut next = pin!(program.await_event(client));
                 poll_fn(|cx| {
                     if unread.is_full() {
                         Poll::Ready(None)
@@ -259,19 +268,21 @@ impl Answering<'_, '_, '_> {
                 .await
             };
             if let Some(event) = event {
-                unread.holds(program.ready());
+                unread.set_held_bytes(program.pending_len());
                 return event;
             }
             let room = async {
                 poll_fn(|cx| unread.poll_room(cx)).await;
                 Ok(())
             };
-            (program as &mut dyn Producer).during(client, room).await?;
+            (program as &mut dyn Producer)
+                .produce_while_sending(client, room)
+                .await?;
         }
     }
 
     /// Answers with a file in place of the program's output, or explains why there is no file.
-    async fn file(
+    async fn answer_with_file(
         &mut self,
         program: Backend,
         mut reply: Reply,
@@ -282,28 +293,34 @@ impl Answering<'_, '_, '_> {
             send_for_program(cx, request, asked, media).await
         };
         let sent = match file {
-            Ok(file) => sendfile::answer(file, self.head, &mut reply, send).await,
+            Ok(file) => sendfile::answer_with_file(file, self.head, &mut reply, send).await,
             Err(fault) => Err(fault),
         };
         if sent.is_err() {
             self.request.stderr = program.stderr_tail();
         }
-        self.end(program);
+        self.finish_program(program);
         sent.map(Answer::Response)
     }
 
-    async fn document(&mut self, mut program: Backend, mut reply: Reply) -> Result<Answer, Fault> {
+    async fn answer_with_document(
+        &mut self,
+        mut program: Backend,
+        mut reply: Reply,
+    ) -> Result<Answer, Fault> {
         if self.upgrades {
             let granted = reply.status == 101;
             program.upgrade(granted);
             if granted {
                 self.request.client.upgrade();
-                return Ok(self.streamed(program, reply));
+                return Ok(self.stream_response(program, reply));
             }
         }
         let passed_on = self.request.link.passed_on;
-        if let Some(file) = sendfile::take(self.sendfile, &mut reply, passed_on).transpose() {
-            return Box::pin(self.file(program, reply, file)).await;
+        if let Some(file) =
+            sendfile::take_requested_file(self.sendfile, &mut reply, passed_on).transpose()
+        {
+            return Box::pin(self.answer_with_file(program, reply, file)).await;
         }
         match conditional(
             self.head,
@@ -313,7 +330,7 @@ impl Answering<'_, '_, '_> {
         ) {
             _ if self.nph => {}
             CondOutcome::Failed => {
-                self.end(program);
+                self.finish_program(program);
                 let failed = status::add_page(self.cx, self.request, Response::new(412), None);
                 return Ok(Answer::Response(failed));
             }
@@ -321,31 +338,31 @@ impl Answering<'_, '_, '_> {
             CondOutcome::Proceed => {}
         }
         program.drain_ready(pool::SIZE);
-        if program.output_ended()
-            && let Some(fault) = program.fault().await
+        if program.has_output_ended()
+            && let Some(fault) = program.output_fault().await
         {
             self.request.stderr = program.stderr_tail();
-            self.end(program);
+            self.finish_program(program);
             return Err(fault);
         }
         if self.may_be_blank(&reply)
-            && let Some(fault) = Box::pin(self.blank(&mut program)).await
+            && let Some(fault) = Box::pin(self.explain_blank_page(&mut program)).await
         {
             let (exit, stderr) = program.post_mortem(false).await;
             self.request.entry.borrow_mut().exit = exit;
             self.request.stderr = stderr;
             return Err(fault);
         }
-        Ok(self.streamed(program, reply))
+        Ok(self.stream_response(program, reply))
     }
 
     /// Returns the response whose body is the program's output.
-    fn streamed(&self, program: Backend, reply: Reply) -> Answer {
+    fn stream_response(&self, program: Backend, reply: Reply) -> Answer {
         let output = Output {
             producer: Box::new(program),
             content_length: reply.content_length,
             nph: self.nph,
-            discard: !self.nph && reply.body() == ReplyBody::Discard,
+            discard: !self.nph && reply.body_handling() == ReplyBody::Discard,
             excess: false,
             source: self.source.clone(),
             spool: self.cx.shared.spool.share_of(self.request.peer()),
@@ -366,29 +383,29 @@ impl Answering<'_, '_, '_> {
 
     /// Finds out for a developer why a page is blank: the program failed after its head, and printed nothing more. The
     /// program has a moment to print something. For all other clients the head is sent at once.
-    async fn blank(&mut self, program: &mut Backend) -> Option<Fault> {
-        let output = timeout(LINGER, self.some_output(program)).await;
+    async fn explain_blank_page(&mut self, program: &mut Backend) -> Option<Fault> {
+        let output = timeout(LINGER, self.await_some_output(program)).await;
         if let Ok(Err(Trouble::Fault(fault))) = output {
             return Some(fault);
         }
-        if program.ready() > 0 || !program.output_ended() {
+        if program.pending_len() > 0 || !program.has_output_ended() {
             return None;
         }
-        match program.exit().await.map(|exit| exit.status) {
+        match program.wait_for_exit().await.map(|exit| exit.status) {
             Some(status @ Status::Code(1..)) => Some(Fault::Script(format!(
                 "the program printed a head and no document, and ended {}",
-                how(status)
+                describe_status(status)
             ))),
             _ => None,
         }
     }
 
     /// Returns the fault for a wrong response, together with how the program ended.
-    async fn bad_reply(&mut self, mut program: Backend, e: &ReplyError) -> Fault {
+    async fn reply_fault(&mut self, mut program: Backend, e: &ReplyError) -> Fault {
         if let ReplyError::Line { .. } = e {
             self.show_output(&mut program).await;
         }
-        let ended = program.output_ended();
+        let ended = program.has_output_ended();
         let (exit, stderr) = program.post_mortem(!ended).await;
         // Processes that the program has left running get their time, as after a response.
         if let Backend::Program(program) = program {
@@ -399,8 +416,10 @@ impl Answering<'_, '_, '_> {
         let how = match exit.map(|e| e.status) {
             Some(Status::Code(0)) | None => String::new(),
             Some(_) if !ended => String::new(),
-            Some(status @ Status::Code(_)) => format!("; it exited {}", how(status)),
-            Some(status @ Status::Signal(_)) => format!("; it was ended {}", how(status)),
+            Some(status @ Status::Code(_)) => format!("; it exited {}", describe_status(status)),
+            Some(status @ Status::Signal(_)) => {
+                format!("; it was ended {}", describe_status(status))
+            }
         };
         Fault::Script(format!("{e}{how}"))
     }
@@ -410,8 +429,8 @@ impl Answering<'_, '_, '_> {
     async fn show_output(&mut self, program: &mut Backend) {
         const MOST: usize = 64 << 10;
         let printed = async {
-            while program.ready() < MOST && !program.output_ended() {
-                self.step(program).await?;
+            while program.pending_len() < MOST && !program.has_output_ended() {
+                self.await_next_output(program).await?;
             }
             Ok::<_, Trouble>(())
         };
@@ -421,7 +440,7 @@ impl Answering<'_, '_, '_> {
     }
 
     /// Ends a program whose response is complete.
-    pub(super) fn end(&self, program: Backend) {
+    pub(super) fn finish_program(&self, program: Backend) {
         let entry = self.request.entry.clone();
         program.finish(move |exit: Option<Exit>| entry.borrow_mut().exit = exit);
     }
@@ -455,10 +474,10 @@ pub(super) fn conditional(
     if *status != 200 || !reads || !head.fields.has_any(&cond::FIELDS) {
         return CondOutcome::Proceed;
     }
-    let said = |name| fields.first(name);
+    let said = |name| fields.first_value(name);
     let current = Validators {
         etag: said("etag").and_then(|tag| std::str::from_utf8(tag).ok()),
-        modified: said("last-modified").and_then(cond::date),
+        modified: said("last-modified").and_then(cond::parse_date),
     };
     let has_version = current.etag.is_some() || current.modified.is_some();
     if !has_version && by == DecidedBy::Program {

@@ -52,7 +52,7 @@ pub struct Resources {
 ///
 /// # Errors
 /// /dev/null does not exist, or no descriptor is left.
-pub fn null() -> io::Result<OwnedFd> {
+pub fn open_null() -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     Ok(rustix::fs::open("/dev/null", flags, Mode::empty())?)
 }
@@ -93,21 +93,21 @@ impl Resources {
 
     /// Logs why `fault` is the client's, once a second for each client, and how many more there were. So an operator need
     /// not guess at a 400. The access log has all of them. `path` is empty if it is not known.
-    pub fn note(&self, link: &Link, id: Id, path: &[u8], fault: &Fault) {
-        if !self.refused.is_first(link.remote_ip) {
+    pub fn log_refusal(&self, link: &Link, id: Id, path: &[u8], fault: &Fault) {
+        if !self.refused.mark_as_named(link.remote_ip) {
             self.count_more();
             return;
         }
         let space = if path.is_empty() { "" } else { " " };
         let path = String::from_utf8_lossy(path);
-        let about = format!("[{}]{space}{path}", &*id.text());
+        let about = format!("[{}]{space}{path}", &*id.to_base32());
         let words = format!("{} for {}: {fault}", fault.status(), link.remote);
         self.errors.write(Level::Info, &about, &words);
     }
 
     /// Counts a request whose reason is not logged. A second later, logs how many there were.
     fn count_more(&self) {
-        if !self.refused.is_first_more() {
+        if !self.refused.count_repeat() {
             return;
         }
         let (refused, errors) = (self.refused.clone(), self.errors.clone());
@@ -115,7 +115,7 @@ impl Resources {
         tokio::task::spawn_local(async move {
             // The event loop ends when its last task has ended.
             let _ = timeout(COUNTED, phase.wait_for(|p| *p != Phase::Serving)).await;
-            let more = refused.take_more();
+            let more = refused.take_repeat_count();
             let words =
                 format!("{more} more requests were refused within a second: see the access log");
             errors.write(Level::Info, "", &words);

@@ -90,7 +90,7 @@ impl Folder {
     }
 
     /// Returns the user that the folder belongs to.
-    pub(crate) fn owner(&self) -> u32 {
+    pub(crate) fn owner_uid(&self) -> u32 {
         self.owner
     }
 
@@ -103,7 +103,7 @@ impl Folder {
     ///
     /// # Errors
     /// [`beneath::WAITS`]: this thread must not wait for its file system.
-    pub(crate) fn at_hand(&self) -> Result<BorrowedFd<'_>, Errno> {
+    pub(crate) fn local_descriptor(&self) -> Result<BorrowedFd<'_>, Errno> {
         if self.is_local || beneath::may_wait() {
             Ok(self.fd.as_fd())
         } else {
@@ -112,8 +112,8 @@ impl Folder {
     }
 
     /// Returns the folder's present path, even if another file has taken the path that it was opened by.
-    pub fn path(&self) -> Option<PathBuf> {
-        let name = beneath::name(self).ok()?;
+    pub fn current_path(&self) -> Option<PathBuf> {
+        let name = beneath::descriptor_path(self).ok()?;
         Some(OsString::from_vec(name.into_bytes()).into())
     }
 }
@@ -135,7 +135,7 @@ impl PartialEq for Folder {
 ///
 /// # Errors
 /// The path is no folder, or must not be used ([`trusted_path::resolve`]).
-pub fn open(path: &Path) -> io::Result<Folder> {
+pub fn open_folder(path: &Path) -> io::Result<Folder> {
     openat2(CWD, "/", FOLDER, Mode::empty(), ResolveFlags::empty()).map_err(explain)?;
     let found = trusted_path::resolve(path)?;
     match FileType::from_raw_mode(fstat(&found.file)?.st_mode) {
@@ -146,7 +146,11 @@ pub fn open(path: &Path) -> io::Result<Folder> {
 
 /// Opens a folder below another folder. A symbolic link must not lead out of the other folder.
 pub fn open_below(base: &Folder, path: &Path) -> io::Result<Folder> {
-    let opened = beneath::open(base.at_hand()?, path.as_os_str().as_bytes(), FOLDER);
+    let opened = beneath::open_path(
+        base.local_descriptor()?,
+        path.as_os_str().as_bytes(),
+        FOLDER,
+    );
     opened.and_then(Folder::new).map_err(explain)
 }
 
@@ -182,7 +186,7 @@ impl CgiRoot {
         let found = trusted_path::resolve(path)?;
         match FileType::from_raw_mode(fstat(&found.file)?.st_mode) {
             FileType::Directory => Ok(Self::Folder {
-                fd: open(path)?,
+                fd: open_folder(path)?,
                 path: path.to_owned(),
             }),
             FileType::RegularFile => {
@@ -190,7 +194,7 @@ impl CgiRoot {
                 let folder = path.parent().filter(|_| may_hang);
                 Ok(Self::Program {
                     path: path.to_owned(),
-                    waits: folder.map(open).transpose()?,
+                    waits: folder.map(open_folder).transpose()?,
                 })
             }
             _ => Err(io::Error::new(

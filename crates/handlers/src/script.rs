@@ -25,7 +25,7 @@ use crate::{
     modules::is_module,
     program_settings::Cgi,
     root::{CgiRoot, Folder},
-    waiting::look,
+    waiting::stat_path,
 };
 
 /// A program, and the parts of the path.
@@ -81,14 +81,14 @@ const BUSY: Fault = Fault::Busy("no descriptor or memory is left to look for a p
 /// # Errors
 /// The program does not exist ([`Fault::NotFound`]), may not be run ([`Fault::Refused`]), or cannot be looked for now
 /// ([`Fault::Busy`]). A file is never shown instead.
-pub fn program<'p>(
+pub fn find_program<'p>(
     cgi: &Cgi,
     route_path: &str,
     path: UrlPath<'p>,
 ) -> Result<FoundProgram<'p>, Fault> {
     let (file, stat, length) = locate(&cgi.root, route_path, path.clean)?;
     let (name, info) = path.split_at(length).ok_or(Fault::NotFound)?;
-    found(cgi, file, &stat, name, info)
+    check_program(cgi, file, &stat, name, info)
 }
 
 /// The meaning of a path in a folder of files and programs.
@@ -106,14 +106,14 @@ pub enum AmongFiles<'p> {
 ///
 /// # Errors
 /// The program may not be run. Its source is never shown instead.
-pub fn among_files<'p>(
+pub fn find_program_in_files<'p>(
     cgi: &Cgi,
     index: &[String],
     route_path: &str,
     path: UrlPath<'p>,
 ) -> Result<AmongFiles<'p>, Fault> {
     if may_name_program(cgi, route_path, path.clean) {
-        match program(cgi, route_path, path) {
+        match find_program(cgi, route_path, path) {
             Err(Fault::NotFound) => {}
             found => return found.map(AmongFiles::Program),
         }
@@ -190,7 +190,7 @@ pub enum UpstreamPath<'p> {
 ///
 /// # Errors
 /// The script does not exist, or may not be read.
-pub fn script<'p>(
+pub fn find_script<'p>(
     up: &Application,
     route_path: &str,
     path: UrlPath<'p>,
@@ -204,10 +204,10 @@ pub fn script<'p>(
             // An uploaded picture is not run just because it exists.
             Ok((file, ..)) if !is_script(up, &file) => return Err(Fault::NotFound),
             Ok((file, stat, length)) => {
-                runnable(&file, &stat, true)?;
+                check_runnable(&file, &stat, true)?;
                 (file, length)
             }
-            Err(Fault::NotFound) => return index(up, root, route_path, path.clean),
+            Err(Fault::NotFound) => return find_index_script(up, root, route_path, path.clean),
             Err(refusal) => return Err(refusal),
         },
     };
@@ -228,7 +228,7 @@ fn is_script(up: &Application, file: &[u8]) -> bool {
     up.endings.is_empty() || up.endings.iter().any(ends)
 }
 
-fn index<'p>(
+fn find_index_script<'p>(
     up: &Application,
     root: &CgiRoot,
     route_path: &str,
@@ -243,7 +243,7 @@ fn index<'p>(
                 if !slash.is_empty() {
                     return Ok(UpstreamPath::Folder);
                 }
-                runnable(&file, &stat, true)?;
+                check_runnable(&file, &stat, true)?;
                 return Ok(UpstreamPath::Script(UpstreamScript {
                     script_name: whole.into(),
                     script_filename: file,
@@ -290,12 +290,12 @@ fn locate_below(
             };
             let stat = waits
                 .as_ref()
-                .map_or_else(direct, |folder| look(folder, name));
-            let stat = stat.map_err(|errno| refusal(errno, path))?;
+                .map_or_else(direct, |folder| stat_path(folder, name));
+            let stat = stat.map_err(|errno| lookup_fault(errno, path))?;
             Ok((name.to_owned(), stat, 0))
         }
         CgiRoot::Folder { path, fd } => {
-            let found = walk(fd, below);
+            let found = locate_program(fd, below);
             let (length, stat) = found.map_err(|(errno, length)| {
                 let below = OsStr::from_bytes(&below[..length]);
                 let file = path.join(below);
@@ -303,7 +303,7 @@ fn locate_below(
                     let asked = Path::new(route_path).join(below);
                     return Fault::Refused(links::leads_out(&file, &asked));
                 }
-                refusal(errno, &file)
+                lookup_fault(errno, &file)
             })?;
             let file = [path.as_os_str().as_bytes(), b"/", &below[..length]].concat();
             Ok((file, stat, length))
@@ -313,7 +313,7 @@ fn locate_below(
 
 /// Finds the program at `below` in its folder. The rest of `below` is PATH_INFO. `named` must have the same rest, as its
 /// PATH_INFO or at the end of its SCRIPT_NAME.
-pub fn inside<'p>(
+pub fn find_program_below<'p>(
     cgi: &Cgi,
     route_path: &str,
     below: &[u8],
@@ -333,7 +333,7 @@ pub fn inside<'p>(
             return Err(Fault::Refused(why.into()));
         }
     };
-    found(cgi, file, &stat, script_name, path_info)
+    check_program(cgi, file, &stat, script_name, path_info)
 }
 
 /// Returns the length of the part of `below` that names the program.
@@ -344,13 +344,13 @@ pub fn inside<'p>(
 ///
 /// # Errors
 /// The reason why there is no program, and the length of the part of `below` that it is about.
-fn walk(folder: &Folder, below: &[u8]) -> Result<(usize, Stat), (Errno, usize)> {
+fn locate_program(folder: &Folder, below: &[u8]) -> Result<(usize, Stat), (Errno, usize)> {
     let whole = plausible(below);
     let nothing = (Errno::NOENT, whole);
     if whole == 0 {
         return Err(nothing);
     }
-    match look(folder, &below[..whole]) {
+    match stat_path(folder, &below[..whole]) {
         Ok(stat) if is_folder(&stat) => return Err(nothing),
         Ok(stat) => return Ok((whole, stat)),
         // The path after the program may be longer than any file's.
@@ -359,7 +359,7 @@ fn walk(folder: &Folder, below: &[u8]) -> Result<(usize, Stat), (Errno, usize)> 
     }
     let slashes = (0..whole).filter(|&at| below[at] == b'/');
     for length in slashes.take(MAX_FOLDERS) {
-        let stat = look(folder, &below[..length]).map_err(|errno| (errno, length))?;
+        let stat = stat_path(folder, &below[..length]).map_err(|errno| (errno, length))?;
         if !is_folder(&stat) {
             return Ok((length, stat));
         }
@@ -382,7 +382,7 @@ fn plausible(below: &[u8]) -> usize {
     length
 }
 
-fn found<'p>(
+fn check_program<'p>(
     cgi: &Cgi,
     file: Vec<u8>,
     stat: &Stat,
@@ -400,7 +400,7 @@ fn found<'p>(
         .find(|(ending, _)| name.ends_with(ending.as_bytes()));
     let interpreter = ours.map(|(_, program)| program.clone());
     let module = interpreter.is_none() && is_module(name);
-    runnable(&file, stat, interpreter.is_some() || module)?;
+    check_runnable(&file, stat, interpreter.is_some() || module)?;
     let nph = name.starts_with(b"nph-");
     let dir = CString::new(&file[..name_at.saturating_sub(1).max(1)]);
     // A NUL never gets here, because no Target and no configuration holds a NUL.
@@ -415,7 +415,7 @@ fn found<'p>(
         dir,
         interpreter,
         module,
-        id: FileId::of(stat),
+        id: FileId::from_stat(stat),
         owner: stat.st_uid,
         nph,
     })
@@ -423,13 +423,13 @@ fn found<'p>(
 
 /// Checks whether the file may be run, by its mode alone. If the mode allows it and this user may not, `execve` answers EACCES,
 /// which is a 403 too.
-fn runnable(name: &[u8], stat: &Stat, interpreted: bool) -> Result<(), Fault> {
+fn check_runnable(name: &[u8], stat: &Stat, interpreted: bool) -> Result<(), Fault> {
     let file = Path::new(OsStr::from_bytes(name));
     let forbidden = |why: String| Err(Fault::Refused(why));
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return forbidden(format!("{file:?} is not a regular file"));
     }
-    let argument = || words::argument(file);
+    let argument = || words::shell_argument(file);
     if interpreted && stat.st_mode & 0o444 == 0 {
         return forbidden(format!(
             "{file:?} is not readable: chmod a+r {}",
@@ -437,14 +437,14 @@ fn runnable(name: &[u8], stat: &Stat, interpreted: bool) -> Result<(), Fault> {
         ));
     }
     if !interpreted && stat.st_mode & 0o111 == 0 {
-        let mend = instead(name).unwrap_or_else(|| format!("chmod +x {}", argument()));
+        let mend = hint_for_file(name).unwrap_or_else(|| format!("chmod +x {}", argument()));
         return forbidden(format!("{file:?} is not executable: {mend}"));
     }
     Ok(())
 }
 
 /// Says what to do with a file whose name shows that it is no program by itself; `None`: it may be meant as a program.
-pub fn instead(file: &[u8]) -> Option<String> {
+pub fn hint_for_file(file: &[u8]) -> Option<String> {
     const PAGES: [&str; 14] = [
         "html", "htm", "xhtml", "css", "js", "json", "txt", "pdf", "png", "jpg", "jpeg", "gif",
         "svg", "ico",
@@ -462,7 +462,7 @@ pub fn instead(file: &[u8]) -> Option<String> {
     page.then(|| "files that are sent as they are belong in a folder of files, as public/".into())
 }
 
-fn refusal(errno: Errno, file: &Path) -> Fault {
+fn lookup_fault(errno: Errno, file: &Path) -> Fault {
     match errno {
         Errno::LOOP => Fault::Refused(format!("{file:?} is a loop of symbolic links")),
         Errno::ACCESS => Fault::Refused(format!(

@@ -41,7 +41,7 @@ const REPLACED: [&str; 6] = [
 const LONGEST: usize = 64 << 10;
 
 /// Returns the fields that this route obeys.
-fn listened(sendfile: &Sendfile) -> impl Iterator<Item = &'static str> {
+fn honored_fields(sendfile: &Sendfile) -> impl Iterator<Item = &'static str> {
     let on = [!sendfile.folders.is_empty(), !sendfile.paths.is_empty()];
     FIELDS
         .into_iter()
@@ -50,8 +50,9 @@ fn listened(sendfile: &Sendfile) -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns whether the response asks for a file, so that no body of its own is waited for.
-pub(super) fn asked(sendfile: &Sendfile, reply: &Reply) -> bool {
-    reply.body() != ReplyBody::Discard && listened(sendfile).any(|name| reply.fields.has(name))
+pub(super) fn asks_for_file(sendfile: &Sendfile, reply: &Reply) -> bool {
+    reply.body_handling() != ReplyBody::Discard
+        && honored_fields(sendfile).any(|name| reply.fields.has_field(name))
 }
 
 /// Returns the file that `reply` asks for: its folder, and the path below it. The fields are removed, unless they may be meant
@@ -59,38 +60,40 @@ pub(super) fn asked(sendfile: &Sendfile, reply: &Reply) -> bool {
 ///
 /// # Errors
 /// This program must not hand over the file.
-pub(super) fn take<'h>(
+pub(super) fn take_requested_file<'h>(
     sendfile: &'h Sendfile,
     reply: &mut Reply,
     passed_on: bool,
 ) -> Result<Option<(&'h Files, Vec<u8>)>, Fault> {
-    let asked = asked(sendfile, reply);
-    let found = asked.then(|| found(sendfile, &reply.fields)).transpose()?;
+    let asked = asks_for_file(sendfile, reply);
+    let found = asked
+        .then(|| find_requested_file(sendfile, &reply.fields))
+        .transpose()?;
     if passed_on {
-        listened(sendfile).for_each(|name| reply.fields.remove(&[name]))
+        honored_fields(sendfile).for_each(|name| reply.fields.remove(&[name]))
     } else {
         reply.fields.remove(&FIELDS)
     }
     Ok(found)
 }
 
-/// Answers with a file that [`take`] has found, by `send`.
+/// Answers with a file that [`take_requested_file`] has found, by `send`.
 ///
 /// # Errors
 /// The file does not exist.
-pub(super) async fn answer(
+pub(super) async fn answer_with_file(
     (files, rest): (&Files, Vec<u8>),
     head: &Head,
     reply: &mut Reply,
     send: impl AsyncFnOnce((&Files, &Head, &[u8]), Option<String>) -> Result<Option<Response>, Fault>,
 ) -> Result<Response, Fault> {
     let plain = reply.status != 200 || !matches!(head.method, Method::Get | Method::Head);
-    let media = reply.fields.first("content-type").map(<[u8]>::to_vec);
+    let media = reply.fields.first_value("content-type").map(<[u8]>::to_vec);
     let media = media.and_then(|m| String::from_utf8(m).ok());
     let other = plain.then(|| unconditional(head));
     let head = other.as_ref().unwrap_or(head);
     let file = send((files, head, &rest), media).await?;
-    let file = file.ok_or_else(|| refused("is not a file that can be read"))?;
+    let file = file.ok_or_else(|| refusal_fault("is not a file that can be read"))?;
     Ok(with_reply_fields(file, reply, plain))
 }
 
@@ -108,19 +111,25 @@ fn unconditional(head: &Head) -> Head {
 }
 
 /// Returns the folder, and the path below it. The longest folder wins.
-fn found<'h>(sendfile: &'h Sendfile, fields: &Fields) -> Result<(&'h Files, Vec<u8>), Fault> {
-    let mut said = listened(sendfile).flat_map(|name| fields.all(name).map(move |v| (name, v)));
+fn find_requested_file<'h>(
+    sendfile: &'h Sendfile,
+    fields: &Fields,
+) -> Result<(&'h Files, Vec<u8>), Fault> {
+    let mut said =
+        honored_fields(sendfile).flat_map(|name| fields.all_values(name).map(move |v| (name, v)));
     let (Some((name, value)), None) = (said.next(), said.next()) else {
-        return Err(refused("is named more than once"));
+        return Err(refusal_fault("is named more than once"));
     };
     let found = match name {
-        "X-Sendfile" => by_folder(sendfile, value),
-        _ => by_path(sendfile, value),
+        "X-Sendfile" => find_by_folder(sendfile, value),
+        _ => find_by_path(sendfile, value),
     };
-    found.ok_or_else(|| refused("is in no folder that its route lists (sendfile, accel_redirect)"))
+    found.ok_or_else(|| {
+        refusal_fault("is in no folder that its route lists (sendfile, accel_redirect)")
+    })
 }
 
-fn by_folder<'h>(sendfile: &'h Sendfile, path: &[u8]) -> Option<(&'h Files, Vec<u8>)> {
+fn find_by_folder<'h>(sendfile: &'h Sendfile, path: &[u8]) -> Option<(&'h Files, Vec<u8>)> {
     let below = |files: &'h Files| {
         let folder = files.path.as_os_str().as_bytes();
         let rest = path.strip_prefix(folder)?.strip_prefix(b"/")?;
@@ -130,7 +139,7 @@ fn by_folder<'h>(sendfile: &'h Sendfile, path: &[u8]) -> Option<(&'h Files, Vec<
     found.min_by_key(|(_, rest)| rest.len())
 }
 
-fn by_path<'h>(sendfile: &'h Sendfile, uri: &[u8]) -> Option<(&'h Files, Vec<u8>)> {
+fn find_by_path<'h>(sendfile: &'h Sendfile, uri: &[u8]) -> Option<(&'h Files, Vec<u8>)> {
     let target = Target::parse(uri, LONGEST).ok()?;
     sendfile.paths.iter().find_map(|(prefix, files)| {
         let rest = target.path().strip_prefix(prefix.as_bytes())?;
@@ -157,7 +166,7 @@ fn with_reply_fields(mut file: Response, reply: &mut Reply, plain: bool) -> Resp
 }
 
 /// Returns the fault without a path: the program's author knows the path, and other people read the log.
-fn refused(why: &str) -> Fault {
+fn refusal_fault(why: &str) -> Fault {
     Fault::Script(format!(
         "the file that the program handed over (X-Sendfile, X-Accel-Redirect) {why}"
     ))
@@ -181,12 +190,12 @@ mod tests {
             ],
         };
         let file = inner.join("a b");
-        let (files, rest) = by_folder(&sendfile, file.as_os_str().as_bytes()).unwrap();
+        let (files, rest) = find_by_folder(&sendfile, file.as_os_str().as_bytes()).unwrap();
         assert_eq!(
             (files.path.as_path(), &rest[..]),
             (inner.as_path(), &b"a b"[..])
         );
-        let (files, rest) = by_path(&sendfile, b"/p/in/a%20b").unwrap();
+        let (files, rest) = find_by_path(&sendfile, b"/p/in/a%20b").unwrap();
         assert_eq!(
             (files.path.as_path(), &rest[..]),
             (inner.as_path(), &b"a b"[..])
@@ -199,7 +208,7 @@ mod tests {
             b"",
             inner.as_os_str().as_bytes(),
         ] {
-            let found = by_folder(&sendfile, other);
+            let found = find_by_folder(&sendfile, other);
             assert!(
                 found.is_none_or(|(f, _)| f.path == outer.path()),
                 "{other:?}"
@@ -213,7 +222,7 @@ mod tests {
             b"/p/a%2fb",
             b"/p/a\0",
         ] {
-            assert!(by_path(&sendfile, other).is_none(), "{other:?}");
+            assert!(find_by_path(&sendfile, other).is_none(), "{other:?}");
         }
     }
 }

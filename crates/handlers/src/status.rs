@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::{resources::Resources, shared::HandlersShared};
 
 /// Notes a failed request in its access log entry. If the operator or an author can act on it, also in the error log.
-pub fn report(resources: &Resources, request: &Request<'_>, fault: &Fault) {
+pub fn report_fault(resources: &Resources, request: &Request<'_>, fault: &Fault) {
     let id = {
         let mut entry = request.entry.borrow_mut();
         entry.outcome = fault.outcome();
@@ -27,7 +27,7 @@ pub fn report(resources: &Resources, request: &Request<'_>, fault: &Fault) {
     let level = match fault {
         Fault::Client(..) | Fault::TooMany(_) => {
             let path = request.head.target.path();
-            return resources.note(request.link, id, path, fault);
+            return resources.log_refusal(request.link, id, path, fault);
         }
         Fault::Gone(_) | Fault::NotFound => return,
         Fault::Refused(_) | Fault::Busy(_) | Fault::Stalled(_) => Level::Warn,
@@ -35,12 +35,12 @@ pub fn report(resources: &Resources, request: &Request<'_>, fault: &Fault) {
     };
     // The decoded path. The log escapes it, like all text.
     let path = String::from_utf8_lossy(request.head.target.path());
-    let about = format!("[{}] {path}", &*id.text());
+    let about = format!("[{}] {path}", &*id.to_base32());
     resources.errors.write(level, &about, &fault.to_string());
 }
 
 /// Returns the response to a failed request.
-pub fn failed(shared: &HandlersShared, request: &Request<'_>, fault: &Fault) -> Response {
+pub fn failure_response(shared: &HandlersShared, request: &Request<'_>, fault: &Fault) -> Response {
     let shows = shows_cause(shared, request);
     let program = matches!(fault, Fault::Script(_) | Fault::Late(_) | Fault::Refused(_));
     let dev = program || matches!(fault, Fault::Client(..) | Fault::TooMany(_));
@@ -49,9 +49,9 @@ pub fn failed(shared: &HandlersShared, request: &Request<'_>, fault: &Fault) -> 
         program,
         // A program that was never started wrote nothing.
         stderr: (!request.entry.borrow().start.is_zero()).then_some(&request.stderr),
-        hint: hint(fault),
+        hint: fault_hint(fault),
     });
-    let mut response = page(fault.status(), &request.id().text(), cause);
+    let mut response = status_page(fault.status(), &request.id().to_base32(), cause);
     if let Some(after) = retry_after(fault) {
         response.fields.push("Retry-After", after.to_string());
     }
@@ -71,14 +71,14 @@ fn retry_after(fault: &Fault) -> Option<u64> {
 }
 
 /// Returns the response to bytes that are no request. Its words are about those bytes, and name nothing of the server.
-pub fn unread(shared: &HandlersShared, link: &Link, fault: &Fault, id: &str) -> Response {
+pub fn unread_response(shared: &HandlersShared, link: &Link, fault: &Fault, id: &str) -> Response {
     let cause = (shared.shows_causes && is_near(link)).then(|| Cause {
         words: fault.to_string(),
         program: false,
         stderr: None,
         hint: "",
     });
-    page(fault.status(), id, cause)
+    status_page(fault.status(), id, cause)
 }
 
 /// Returns whether the client is shown the cause of a failure.
@@ -123,7 +123,7 @@ fn is_here(host: &str) -> bool {
 }
 
 /// Says what to do about a failure, if its words do not say so themselves.
-pub fn hint(fault: &Fault) -> &'static str {
+pub fn fault_hint(fault: &Fault) -> &'static str {
     match fault {
         Fault::Script(why) if why.contains("printed nothing") => {
             "what it wrote to standard error tells most; a program must print a header, \
@@ -159,10 +159,10 @@ pub fn add_page(
         _ => Fault::Refused(cause.into()),
     });
     let page = match fault {
-        None => page(response.status, &request.id().text(), None),
+        None => status_page(response.status, &request.id().to_base32(), None),
         Some(fault) => {
-            report(cx.resources, request, &fault);
-            failed(cx.shared, request, &fault)
+            report_fault(cx.resources, request, &fault);
+            failure_response(cx.shared, request, &fault)
         }
     };
     request.entry.borrow_mut().outcome = match response.status {
@@ -204,7 +204,7 @@ footer{margin-top:2.5rem;padding-top:.8rem;border-top:1px solid var(--line);\
 font-size:.85rem;opacity:.7}";
 
 /// Returns the page of a status. Nothing of the request is in it but its id.
-pub fn page(status: u16, id: &str, cause: Option<Cause<'_>>) -> Response {
+pub fn status_page(status: u16, id: &str, cause: Option<Cause<'_>>) -> Response {
     let reason = galgo_proto::status::reason(status);
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -222,8 +222,8 @@ pub fn page(status: u16, id: &str, cause: Option<Cause<'_>>) -> Response {
     }
     html.push_str("</footer></body></html>\n");
     let mut response = Response::new(status)
-        .with("Content-Type", "text/html; charset=utf-8")
-        .with("Cache-Control", "no-store");
+        .with_field("Content-Type", "text/html; charset=utf-8")
+        .with_field("Cache-Control", "no-store");
     response.body = Body::Bytes(html.into_bytes());
     response
 }
@@ -303,7 +303,7 @@ mod tests {
             stderr: Some("a & \"b\""),
             hint: "",
         };
-        let Body::Bytes(html) = page(502, "id", Some(cause)).body else {
+        let Body::Bytes(html) = status_page(502, "id", Some(cause)).body else {
             panic!()
         };
         let html = String::from_utf8(html).unwrap();

@@ -2,12 +2,12 @@
 //! them.
 
 #[cfg(debug_assertions)]
-pub(crate) fn asked(name: &str) -> Option<String> {
+pub(crate) fn read_switch(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
 /// Returns `None`, because a release has no such switch.
 #[cfg(not(debug_assertions))]
-pub(crate) fn asked(_name: &str) -> Option<String> {
+pub(crate) fn read_switch(_name: &str) -> Option<String> {
     None
 }

@@ -32,37 +32,41 @@ pub(crate) struct ScriptVars<'a> {
 }
 
 /// Puts the variables that every request of a route has into `sink`; `env` holds the route's own.
-pub(crate) fn constants(shared: &HandlersShared, env: &[(String, String)], sink: &mut impl Sink) {
-    server(&shared.path, b"200", sink);
+pub(crate) fn put_constants(
+    shared: &HandlersShared,
+    env: &[(String, String)],
+    sink: &mut impl Sink,
+) {
+    put_server_variables(&shared.path, b"200", sink);
     for (name, value) in env {
-        sink.put(name.as_bytes(), value.as_bytes());
+        sink.put_variable(name.as_bytes(), value.as_bytes());
     }
 }
 
 /// Returns the variables that tell of the server alone, and so are the same for every request; `path`: the search
 /// path.
-pub fn constants_of_server(path: &str) -> Vec<(String, String)> {
+pub fn server_constants(path: &str) -> Vec<(String, String)> {
     struct PairList(Vec<(String, String)>);
     impl Sink for PairList {
-        fn put(&mut self, name: &[u8], value: &[u8]) {
+        fn put_variable(&mut self, name: &[u8], value: &[u8]) {
             let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
             self.0.push((text(name), text(value)));
         }
     }
     let mut pairs = PairList(Vec::new());
-    server(path, b"200", &mut pairs);
+    put_server_variables(path, b"200", &mut pairs);
     // A request for an error page has another REDIRECT_STATUS.
     pairs.0.retain(|(name, _)| name != REDIRECT_STATUS);
     pairs.0
 }
 
-fn server(path: &str, redirect_status: &[u8], sink: &mut impl Sink) {
+fn put_server_variables(path: &str, redirect_status: &[u8], sink: &mut impl Sink) {
     let server = vars::ServerVars {
         redirect_status,
         software: concat!("galgo/", env!("CARGO_PKG_VERSION")),
         path,
     };
-    vars::server(&server, sink);
+    vars::put_server(&server, sink);
 }
 
 /// The status of the response whose error page is made.
@@ -72,7 +76,7 @@ pub const REDIRECT_STATUS: &str = "REDIRECT_STATUS";
 pub(crate) const USER: [&str; 2] = ["REMOTE_USER", "AUTH_TYPE"];
 
 /// Puts all variables of a request into `sink`.
-pub(crate) fn put(
+pub(crate) fn put_variables(
     request: &Request<'_>,
     head: &Head,
     known: &ScriptVars<'_>,
@@ -82,18 +86,18 @@ pub(crate) fn put(
     // An error page is made by a request for another path.
     let error = granted.iter().find(|(name, _)| name == REDIRECT_STATUS);
     let status = error.map_or(&b"200"[..], |(_, status)| status);
-    server(&known.shared.path, status, sink);
+    put_server_variables(&known.shared.path, status, sink);
     let is_granted = |name: &str| granted.iter().any(|(n, _)| n == name);
     for (name, value) in known.env.iter().filter(|(name, _)| !is_granted(name)) {
-        sink.put(name.as_bytes(), value.as_bytes());
+        sink.put_variable(name.as_bytes(), value.as_bytes());
     }
     for (name, value) in granted.iter().filter(|(name, _)| name != REDIRECT_STATUS) {
-        sink.put(name.as_bytes(), value);
+        sink.put_variable(name.as_bytes(), value);
     }
     let link = request.link;
-    let connection = link.connection();
-    vars::connection(&connection, sink);
-    let id = request.id().text();
+    let connection = link.connection_vars();
+    vars::put_connection(&connection, sink);
+    let id = request.id().to_base32();
     let script = vars::Script {
         script_name: known.script_name,
         path_info: known.path_info,
@@ -112,7 +116,7 @@ pub(crate) fn put(
         drop_shellshock: known.options.drop_shellshock,
         upgrade: known.upgrade,
     };
-    vars::request(head, &connection, &script, sink)
+    vars::put_request(head, &connection, &script, sink)
         .map_err(|_| Fault::Client(400, "a header field that holds one value came twice"))
 }
 
@@ -131,18 +135,18 @@ pub(crate) struct Judged<'s, S> {
 }
 
 impl<'s, S> Judged<'s, S> {
-    pub(crate) fn of(head: &Head, sink: &'s mut S) -> Self {
+    pub(crate) fn from_head(head: &Head, sink: &'s mut S) -> Self {
         let uri = head.target.canonical();
         Self { sink, uri }
     }
 }
 
 impl<S: Sink> Sink for Judged<'_, S> {
-    fn put(&mut self, name: &[u8], value: &[u8]) {
+    fn put_variable(&mut self, name: &[u8], value: &[u8]) {
         match name {
             b"SCRIPT_NAME" => {}
-            b"REQUEST_URI" => self.sink.put(name, self.uri.as_bytes()),
-            _ => self.sink.put(name, value),
+            b"REQUEST_URI" => self.sink.put_variable(name, self.uri.as_bytes()),
+            _ => self.sink.put_variable(name, value),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! harms only its owner.
 //!
 //! An event loop first looks by itself, and gets `beneath::WAITS` if it would have to wait. So a local file system, which is
-//! nearly every one, costs nothing here. The search for a program is then repeated, with the results of a thread (`look`). A
+//! nearly every one, costs nothing here. The search for a program is then repeated, with the results of a thread (`stat_path`). A
 //! file is answered as a whole by a thread ([`crate::files`]).
 
 use std::{
@@ -36,13 +36,13 @@ static OWNERS: LazyLock<Mutex<HashMap<u64, Arc<Semaphore>>>> = LazyLock::new(Mut
 ///
 /// # Errors
 /// The file system does not answer in time, or there is no thread.
-pub async fn in_folder<T: Send + 'static>(
+pub async fn run_in_folder<T: Send + 'static>(
     folder: &Folder,
     does: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Fault> {
-    let done = for_owner(folder.owner().into(), does).await;
+    let done = run_for_owner(folder.owner_uid().into(), does).await;
     done.ok_or_else(|| {
-        let path = folder.path().unwrap_or_default();
+        let path = folder.current_path().unwrap_or_default();
         let path = path.display();
         Fault::Stalled(format!(
             "{path}: its file system does not answer within {} s, or a file system that is mounted below it",
@@ -52,7 +52,7 @@ pub async fn in_folder<T: Send + 'static>(
 }
 
 /// Has a thread of that owner do something. `None`: the work takes too long, or there is no thread.
-pub async fn for_owner<T: Send + 'static>(
+pub async fn run_for_owner<T: Send + 'static>(
     owner: u64,
     does: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
@@ -81,13 +81,13 @@ thread_local! {
 }
 
 /// Looks at a path beneath the folder, or at an absolute path in another account's folder.
-pub(crate) fn look(folder: &Folder, path: &[u8]) -> Result<Stat, Errno> {
+pub(crate) fn stat_path(folder: &Folder, path: &[u8]) -> Result<Stat, Errno> {
     let known = SEEN.with_borrow(|seen| {
         let mut seen = seen.iter();
         let found = seen.find(|((number, at), _)| *number == folder.number() && at == path);
         found.map(|(_, stat)| *stat)
     });
-    let stat = known.unwrap_or_else(|| stat(folder, path));
+    let stat = known.unwrap_or_else(|| stat_uncached(folder, path));
     if stat.is_err_and(|errno| errno == beneath::WAITS)
         && let Ok(folder) = folder.duplicate()
     {
@@ -96,9 +96,9 @@ pub(crate) fn look(folder: &Folder, path: &[u8]) -> Result<Stat, Errno> {
     stat
 }
 
-fn stat(folder: &Folder, path: &[u8]) -> Result<Stat, Errno> {
+fn stat_uncached(folder: &Folder, path: &[u8]) -> Result<Stat, Errno> {
     let found = match path.starts_with(b"/") {
-        false => beneath::open(folder.at_hand()?, path, beneath::NAME),
+        false => beneath::open_path(folder.local_descriptor()?, path, beneath::NAME),
         true if beneath::may_wait() => {
             beneath::resolve(CWD, path, beneath::NAME, ResolveFlags::NO_MAGICLINKS)
         }
@@ -133,8 +133,8 @@ async fn search_again<T>(
         let number = folder.number();
         let own = folder.duplicate();
         let own = own.map_err(|e| Fault::Internal(format!("a folder is not opened again: {e}")))?;
-        let seen = in_folder(&folder, move || {
-            let stat = stat(&own, &path);
+        let seen = run_in_folder(&folder, move || {
+            let stat = stat_uncached(&own, &path);
             ((number, path), stat)
         });
         all.push(seen.await?);

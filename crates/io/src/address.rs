@@ -26,8 +26,8 @@ impl FromStr for Address {
     /// a port without an address, because the port alone does not say from where the socket can be reached.
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix("unix:") {
-            Some(path) => unix(path),
-            None => tcp(text).map(Self::Tcp),
+            Some(path) => parse_unix(path),
+            None => parse_tcp(text).map(Self::Tcp),
         }
     }
 }
@@ -41,12 +41,12 @@ impl fmt::Display for Address {
     }
 }
 
-fn unix(path: &str) -> Result<Address, String> {
+fn parse_unix(path: &str) -> Result<Address, String> {
     if path.is_empty() || path.contains('\0') {
         return Err("a Unix socket needs a path: \"unix:/run/galgo.sock\"".to_owned());
     }
     let path = PathBuf::from(path);
-    fits(&path)?;
+    check_socket_path(&path)?;
     Ok(Address::Unix(path))
 }
 
@@ -54,7 +54,7 @@ fn unix(path: &str) -> Result<Address, String> {
 ///
 /// # Errors
 /// A sentence that says how long the path is, and how long it may be.
-pub fn fits(path: &Path) -> Result<(), String> {
+pub fn check_socket_path(path: &Path) -> Result<(), String> {
     let length = path.as_os_str().as_bytes().len();
     if length > MAX_SOCKET_PATH {
         return Err(format!(
@@ -64,7 +64,7 @@ pub fn fits(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn tcp(text: &str) -> Result<SocketAddr, String> {
+fn parse_tcp(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }

@@ -14,7 +14,7 @@ impl Buf {
     }
 
     /// Returns the bytes that are held.
-    pub fn bytes(&self) -> &[u8] {
+    pub fn as_slice(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
@@ -38,14 +38,14 @@ impl Buf {
     }
 
     /// Gives the memory back, if no bytes are held.
-    pub fn shrink(&mut self) {
+    pub fn free_if_empty(&mut self) {
         if self.is_empty() {
             *self = Self::default();
         }
     }
 
     /// Makes room for one read of about `want` bytes, and returns the vector to append to.
-    pub fn room(&mut self, want: usize) -> &mut Vec<u8> {
+    pub fn reserve_read(&mut self, want: usize) -> &mut Vec<u8> {
         if self.start > 0 && self.bytes.capacity() - self.bytes.len() < want {
             self.bytes.drain(..self.start);
             self.start = 0;
@@ -55,7 +55,7 @@ impl Buf {
     }
 
     /// Returns whether the last read left room, which means that there was no more to read.
-    pub fn has_room(&self) -> bool {
+    pub fn has_spare_capacity(&self) -> bool {
         self.bytes.len() < self.bytes.capacity()
     }
 }
@@ -68,12 +68,12 @@ mod tests {
     fn keeps_what_is_not_consumed() {
         let mut b = Buf::from(b"abcdef".to_vec());
         b.consume(2);
-        assert_eq!(b.bytes(), b"cdef");
-        b.room(1 << 16).extend_from_slice(b"gh");
-        assert_eq!(b.bytes(), b"cdefgh");
+        assert_eq!(b.as_slice(), b"cdef");
+        b.reserve_read(1 << 16).extend_from_slice(b"gh");
+        assert_eq!(b.as_slice(), b"cdefgh");
         b.consume(6);
         assert!(b.is_empty());
-        b.shrink();
+        b.free_if_empty();
         assert_eq!(b.bytes.capacity(), 0);
     }
 }

@@ -27,7 +27,7 @@ impl Sock {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        self.poll_run(Direction::Out, &mut false, cx, |fd| {
+        self.poll_call(Direction::Out, &mut false, cx, |fd| {
             splice(from.as_fd(), None, fd, None, len, flags)
         })
     }
@@ -42,7 +42,7 @@ impl Sock {
         waits: &mut bool,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        self.poll_run(Direction::Out, waits, cx, |fd| {
+        self.poll_call(Direction::Out, waits, cx, |fd| {
             rustix::fs::sendfile(fd, file.as_fd(), Some(offset), len)
         })
     }

@@ -23,7 +23,7 @@ pub struct Out {
 
 impl Out {
     /// Makes output of all of `bytes`.
-    pub fn whole(bytes: Vec<u8>) -> Self {
+    pub fn from_bytes(bytes: Vec<u8>) -> Self {
         let mut out = Self::default();
         out.bytes = bytes;
         out.keep_all();
@@ -41,16 +41,16 @@ impl Out {
     }
 
     /// Prepares for much more output: if no buffer is held, the next read goes into a large one.
-    pub fn widen(&mut self) {
+    pub fn reserve_large(&mut self) {
         if self.bytes.capacity() == 0 {
-            self.bytes = pool::take_large();
+            self.bytes = pool::take_large_buffer();
         }
     }
 
-    /// Returns the buffer to which a read appends its bytes. The bytes count as output only after a call of [`Out::keep`].
+    /// Returns the buffer to which a read appends its bytes. The bytes count as output only after a call of [`Out::keep_bytes`].
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         if self.len == 0 && self.seen == self.bytes.len() {
-            self.clear();
+            self.clear_seen();
         }
         &mut self.bytes
     }
@@ -67,11 +67,11 @@ impl Out {
 
     /// Keeps all bytes of [`Out::unseen`] as output.
     pub fn keep_all(&mut self) {
-        self.keep(self.bytes.len() - self.seen);
+        self.keep_bytes(self.bytes.len() - self.seen);
     }
 
     /// Keeps the next `n` bytes of [`Out::unseen`] as output.
-    pub fn keep(&mut self, n: usize) {
+    pub fn keep_bytes(&mut self, n: usize) {
         let at = self.seen..self.bytes.len().min(self.seen + n);
         self.seen = at.end;
         self.len += at.len();
@@ -85,17 +85,17 @@ impl Out {
             }
             _ => self.parts.push(at),
         }
-        self.trim();
+        self.drop_skipped();
     }
 
     /// Skips the next `n` bytes of [`Out::unseen`]: they are not output.
-    pub fn skip(&mut self, n: usize) {
+    pub fn skip_bytes(&mut self, n: usize) {
         self.seen = self.bytes.len().min(self.seen + n);
-        self.trim();
+        self.drop_skipped();
     }
 
     /// Drops the skipped bytes after the last part, so that skipped bytes take no memory, however many come.
-    fn trim(&mut self) {
+    fn drop_skipped(&mut self) {
         if self.seen == self.bytes.len() {
             self.seen = self.parts.last().map_or(0, |part| part.end);
             self.bytes.truncate(self.seen);
@@ -103,12 +103,12 @@ impl Out {
     }
 
     /// Returns whether the output is in one piece, or empty.
-    pub fn is_one(&self) -> bool {
+    pub fn is_contiguous(&self) -> bool {
         self.parts.len() < 2
     }
 
     /// Returns the first part.
-    pub fn front(&self) -> &[u8] {
+    pub fn first_part(&self) -> &[u8] {
         self.parts().next().unwrap_or_default()
     }
 
@@ -118,7 +118,7 @@ impl Out {
     }
 
     /// Joins all parts into one. Returns false if there was at most one.
-    pub fn join(&mut self) -> bool {
+    pub fn join_parts(&mut self) -> bool {
         if self.parts.len() < 2 {
             return false;
         }
@@ -145,7 +145,7 @@ impl Out {
     }
 
     /// Drops all bytes that were looked at.
-    pub fn clear(&mut self) {
+    pub fn clear_seen(&mut self) {
         self.bytes.drain(..self.seen);
         self.parts.clear();
         (self.seen, self.len) = (0, 0);
@@ -154,7 +154,7 @@ impl Out {
 
 impl Drop for Out {
     fn drop(&mut self) {
-        pool::give(std::mem::take(&mut self.bytes));
+        pool::return_buffer(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -173,8 +173,8 @@ mod tests {
             let fill = u8::try_from(i).unwrap() + b'a';
             out.buffer().extend(vec![b'-'; 8]);
             out.buffer().extend(vec![fill; n]);
-            out.skip(8);
-            out.keep(n);
+            out.skip_bytes(8);
+            out.keep_bytes(n);
             wanted.extend(vec![fill; n]);
         }
         (out, wanted)
@@ -185,9 +185,9 @@ mod tests {
         let (mut out, wanted) = mixed();
         assert_eq!((out.len(), all(&out) == wanted), (wanted.len(), true));
         assert_eq!(out.parts().count(), 4, "short pieces have joined others");
-        assert!(out.join());
-        assert!(!out.join());
-        assert!(out.front() == wanted);
+        assert!(out.join_parts());
+        assert!(!out.join_parts());
+        assert!(out.first_part() == wanted);
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
         let mut out = Out::default();
         for _ in 0..3 {
             out.buffer().extend([b'x'; 2000]);
-            out.keep(2000);
+            out.keep_bytes(2000);
         }
         assert_eq!((out.parts().count(), out.len()), (1, 6000));
     }
@@ -217,9 +217,9 @@ mod tests {
         out.keep_all();
         for _ in 0..100 {
             out.buffer().extend([b'-'; 5000]);
-            out.skip(5000);
+            out.skip_bytes(5000);
             out.buffer().push(b'x');
-            out.keep(1);
+            out.keep_bytes(1);
         }
         assert_eq!((out.len(), out.buffer().len()), (101, 101));
     }
@@ -228,10 +228,10 @@ mod tests {
     fn an_empty_one_starts_over_and_loses_nothing_unseen() {
         let mut out = Out::default();
         out.buffer().extend(b"headbody");
-        out.skip(4);
+        out.skip_bytes(4);
         assert_eq!(out.buffer(), b"headbody");
         out.keep_all();
-        assert_eq!(out.front(), b"body");
+        assert_eq!(out.first_part(), b"body");
         out.consume(4);
         assert_eq!(out.buffer(), b"");
     }

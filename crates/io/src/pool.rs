@@ -22,19 +22,19 @@ thread_local! {
 }
 
 /// Returns an empty buffer with room for [`SIZE`] bytes.
-pub fn take() -> Vec<u8> {
+pub fn take_buffer() -> Vec<u8> {
     FREE.with_borrow_mut(|[free, _]| free.pop())
         .unwrap_or_else(|| Vec::with_capacity(SIZE))
 }
 
 /// Returns an empty buffer with room for [`LARGE`] bytes.
-pub fn take_large() -> Vec<u8> {
+pub fn take_large_buffer() -> Vec<u8> {
     FREE.with_borrow_mut(|[_, free]| free.pop())
         .unwrap_or_else(|| Vec::with_capacity(LARGE))
 }
 
 /// Gives a buffer back. Frees it instead if it has grown, or if enough buffers are kept.
-pub fn give(mut buf: Vec<u8>) {
+pub fn return_buffer(mut buf: Vec<u8>) {
     if let Some(at) = KEPT.iter().position(|(size, _)| *size == buf.capacity()) {
         buf.clear();
         FREE.with_borrow_mut(|free| {
@@ -45,15 +45,15 @@ pub fn give(mut buf: Vec<u8>) {
     }
 }
 
-/// Returns whether so little room is left that [`room`] would make more.
+/// Returns whether so little room is left that [`reserve_read`] would make more.
 pub fn is_full(buf: &Vec<u8>) -> bool {
     buf.capacity() > 0 && buf.capacity() - buf.len() < LEAST
 }
 
 /// Makes room for a read. An empty vector without memory becomes a whole buffer.
-pub fn room(buf: &mut Vec<u8>) {
+pub fn reserve_read(buf: &mut Vec<u8>) {
     if buf.capacity() == 0 {
-        *buf = take();
+        *buf = take_buffer();
     } else if is_full(buf) {
         buf.reserve(SIZE);
     }
@@ -65,30 +65,33 @@ mod tests {
 
     #[test]
     fn a_buffer_comes_back_empty() {
-        let mut a = take();
+        let mut a = take_buffer();
         a.extend_from_slice(b"secret");
         let at = a.as_ptr();
-        give(a);
-        let b = take();
+        return_buffer(a);
+        let b = take_buffer();
         assert_eq!((b.as_ptr(), b.len()), (at, 0));
     }
 
     #[test]
     fn buffers_of_both_sizes_come_back_as_such() {
-        give(take_large());
-        give(take());
-        assert_eq!((take().capacity(), take_large().capacity()), (SIZE, LARGE));
+        return_buffer(take_large_buffer());
+        return_buffer(take_buffer());
+        assert_eq!(
+            (take_buffer().capacity(), take_large_buffer().capacity()),
+            (SIZE, LARGE)
+        );
     }
 
     #[test]
     fn room_is_made_when_it_is_short() {
         let mut a = Vec::new();
-        room(&mut a);
+        reserve_read(&mut a);
         assert_eq!(a.capacity(), SIZE);
         a.resize(SIZE - 1, 0);
-        room(&mut a);
+        reserve_read(&mut a);
         assert!(a.capacity() >= 2 * SIZE - 1);
-        give(a);
-        assert_eq!(take().capacity(), SIZE);
+        return_buffer(a);
+        assert_eq!(take_buffer().capacity(), SIZE);
     }
 }

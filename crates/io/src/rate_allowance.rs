@@ -39,7 +39,7 @@ pub struct Rates {
 /// A permit that other requests may wait for.
 pub trait HeldPermit: Debug + Send + Sync {
     /// Returns whether the holder, which has a slow client, must give way to a request that waits. May be called repeatedly.
-    fn gives_way(&self, slow_for_long: bool) -> bool;
+    fn must_give_way(&self, slow_for_long: bool) -> bool;
 }
 
 /// A weak reference to the permit that a request may have, for the code that waits for the request's client.
@@ -48,7 +48,7 @@ pub struct Holding(Option<Weak<dyn HeldPermit>>);
 
 impl Holding {
     /// Refers to `permit` for as long as the request holds it.
-    pub fn of<P: HeldPermit + 'static>(permit: &Arc<P>) -> Self {
+    pub fn from_permit<P: HeldPermit + 'static>(permit: &Arc<P>) -> Self {
         let permit: Weak<P> = Arc::downgrade(permit);
         Self(Some(permit))
     }
@@ -59,9 +59,9 @@ impl Holding {
     }
 
     /// Returns whether a permit is held and its holder must give way.
-    pub fn gives_way(&self, slow_for_long: bool) -> bool {
+    pub fn must_give_way(&self, slow_for_long: bool) -> bool {
         let permit = self.0.as_ref().and_then(Weak::upgrade);
-        permit.is_some_and(|permit| permit.gives_way(slow_for_long))
+        permit.is_some_and(|permit| permit.must_give_way(slow_for_long))
     }
 }
 
@@ -117,19 +117,19 @@ impl Allowance {
         }
     }
 
-    fn set(&mut self, left: u64) {
+    fn set_remaining(&mut self, left: u64) {
         if self.left != ENDLESS {
             self.left = left;
         }
     }
 
-    fn spend(&mut self, time: u64) {
-        self.set(self.left.saturating_sub(time));
+    fn spend_time(&mut self, time: u64) {
+        self.set_remaining(self.left.saturating_sub(time));
     }
 
-    fn grow(&mut self, bytes: usize, most: u64) {
+    fn credit_bytes(&mut self, bytes: usize, most: u64) {
         let earned = self.per_byte.saturating_mul(bytes as u64);
-        self.set(self.left.saturating_add(earned).min(most));
+        self.set_remaining(self.left.saturating_add(earned).min(most));
     }
 
     fn is_used_up(self) -> bool {
@@ -140,8 +140,8 @@ impl Allowance {
 impl ReadingClient {
     /// Returns how many bytes the client has acknowledged since the last call. Since then only others may have written to the
     /// socket.
-    fn read(&mut self) -> usize {
-        let now = self.sock.unacknowledged();
+    fn count_acknowledged(&mut self) -> usize {
+        let now = self.sock.unacknowledged_bytes();
         let read = match (self.unread, now) {
             (Some(before), Some(now)) => before.saturating_sub(now),
             _ => 0,
@@ -154,7 +154,7 @@ impl ReadingClient {
     }
 
     /// Returns how many of `n` written bytes have not been counted yet.
-    fn written(&mut self, n: usize) -> usize {
+    fn count_written(&mut self, n: usize) -> usize {
         self.unread = None;
         let counted = n.min(self.ahead);
         self.ahead -= counted;
@@ -179,15 +179,15 @@ impl RateAllowance {
 
     /// Creates the allowance of a client, as configured. The client has `grace` of waiting, and each byte that it moves earns
     /// `1 / least` seconds more, up to `grace`. A rate of 0 allows any wait.
-    pub fn of(rates: &Rates) -> Self {
+    pub fn from_rates(rates: &Rates) -> Self {
         let mut allowance = Self::endless();
-        allowance.begin(rates);
+        allowance.begin_request(rates);
         allowance
     }
 
     /// Creates the same allowance, for data that the client reads from `sock`.
     #[must_use]
-    pub fn reading(rates: &Rates, sock: &Rc<Transport>) -> Self {
+    pub fn for_reader(rates: &Rates, sock: &Rc<Transport>) -> Self {
         let reader = ReadingClient {
             sock: sock.clone(),
             unread: None,
@@ -196,7 +196,7 @@ impl RateAllowance {
         };
         Self {
             reader: Some(reader),
-            ..Self::of(rates)
+            ..Self::from_rates(rates)
         }
     }
 
@@ -204,8 +204,8 @@ impl RateAllowance {
     /// on. All that the client reads from the socket counts for `min_rate`. For `busy_rate`, and so for the permit, only the
     /// bytes of this answer count.
     #[must_use]
-    pub fn sharing(rates: &Rates, sock: &Rc<Transport>) -> Self {
-        let mut allowance = Self::reading(rates, sock);
+    pub fn for_shared_reader(rates: &Rates, sock: &Rc<Transport>) -> Self {
+        let mut allowance = Self::for_reader(rates, sock);
         if let Some(reader) = &mut allowance.reader {
             reader.shared = true;
         }
@@ -213,8 +213,8 @@ impl RateAllowance {
     }
 
     /// Begins a new request, with the rates that are configured now.
-    pub fn begin(&mut self, rates: &Rates) {
-        self.grace = nanos(rates.grace);
+    pub fn begin_request(&mut self, rates: &Rates) {
+        self.grace = saturating_nanos(rates.grace);
         self.least = Allowance::new(self.grace, rates.least);
         self.busy = Allowance::new(self.grace, rates.busy);
         self.since = None;
@@ -226,56 +226,62 @@ impl RateAllowance {
     }
 
     /// Restores the whole grace.
-    pub fn reset(&mut self) {
+    pub fn restore_grace(&mut self) {
         for allowance in [&mut self.least, &mut self.busy] {
-            allowance.set(self.grace);
+            allowance.set_remaining(self.grace);
         }
         self.since = None;
     }
 
     /// Sets the permit of the client's request, which other requests may wait for.
-    pub fn has_permit(&mut self, permit: Holding) {
+    pub fn set_permit(&mut self, permit: Holding) {
         self.permit = permit;
     }
 
     /// Waits for `io`, which returns how many bytes it moved, within the allowance. Fails with `TimedOut` if the allowance of
     /// `min_rate` is used up, and with [`GIVES_WAY`] if other requests wait for the permit. Pin `io` before you pass it: then
     /// this future holds only one copy of it instead of two.
-    pub async fn wait(&mut self, io: impl Future<Output = io::Result<usize>>) -> io::Result<usize> {
+    pub async fn wait_for_io(
+        &mut self,
+        io: impl Future<Output = io::Result<usize>>,
+    ) -> io::Result<usize> {
         let mut io = pin!(io);
-        poll_fn(|cx| self.poll_wait(cx, |cx| io.as_mut().poll(cx))).await
+        poll_fn(|cx| self.poll_io(cx, |cx| io.as_mut().poll(cx))).await
     }
 
-    /// Does the same as [`RateAllowance::wait`], as a poll function.
-    pub fn poll_wait(
+    /// Does the same as [`RateAllowance::wait_for_io`], as a poll function.
+    pub fn poll_io(
         &mut self,
         cx: &mut Context<'_>,
         io: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         // While other tasks have their turn, no time of the client's is counted.
-        ready!(turn::poll_left(cx));
+        ready!(turn::poll_turn(cx));
         // Most calls are ready at once, so they read no clock.
         let Poll::Ready(done) = io(cx) else {
-            return self.poll_slow(cx).map(Err);
+            return self.poll_exhausted(cx).map(Err);
         };
         if let Some(since) = self.since.take() {
-            self.spend(since.elapsed());
+            self.spend_time(since.elapsed());
             self.timer = None;
         }
-        Poll::Ready(done.inspect(|&n| self.grow(n)))
+        Poll::Ready(done.inspect(|&n| self.credit_bytes(n)))
     }
 
     /// Ready once the wait for the client has lasted too long.
-    fn poll_slow(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+    fn poll_exhausted(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if [self.least, self.busy].iter().all(|a| a.left == ENDLESS) {
             return Poll::Pending;
         }
         if let Some(reader) = self.reader.as_mut().filter(|r| r.unread.is_none()) {
-            reader.read();
+            reader.count_acknowledged();
         }
         loop {
             let since = *self.since.get_or_insert_with(Instant::now);
-            let look = since + self.step().min(Duration::from_nanos(self.least.left));
+            let look = since
+                + self
+                    .look_interval()
+                    .min(Duration::from_nanos(self.least.left));
             let timer = self
                 .timer
                 .get_or_insert_with(|| Box::pin(sleep_until(look)));
@@ -285,12 +291,12 @@ impl RateAllowance {
             if timer.as_mut().poll(cx).is_pending() {
                 break;
             }
-            if let Err(e) = self.look() {
+            if let Err(e) = self.update_allowances() {
                 return Poll::Ready(e);
             }
         }
         while self.is_slow() && self.tick.poll(cx).is_ready() {
-            if self.permit.gives_way(self.busy.is_used_up()) {
+            if self.permit.must_give_way(self.busy.is_used_up()) {
                 return Poll::Ready(GIVES_WAY.into());
             }
         }
@@ -298,27 +304,29 @@ impl RateAllowance {
     }
 
     /// Returns the longest time until the next look at the allowances.
-    fn step(&self) -> Duration {
+    fn look_interval(&self) -> Duration {
         let quarter = Duration::from_nanos(self.grace / 4);
         quarter.clamp(Duration::from_millis(1), LOOK)
     }
 
     /// Returns whether the client may have to give up its permit, because it has lost more than the time between two looks.
     fn is_slow(&self) -> bool {
-        let enough = self.grace.saturating_sub(nanos(self.step()));
+        let enough = self
+            .grace
+            .saturating_sub(saturating_nanos(self.look_interval()));
         self.busy.left <= enough && self.permit.is_held()
     }
 
     /// Updates both allowances, and fails with `TimedOut` if the allowance of `min_rate` is used up.
-    fn look(&mut self) -> io::Result<()> {
+    fn update_allowances(&mut self) -> io::Result<()> {
         if let Some(since) = self.since.replace(Instant::now()) {
-            self.spend(since.elapsed());
+            self.spend_time(since.elapsed());
         }
         if let Some(reader) = &mut self.reader {
-            let read = reader.read();
-            self.least.grow(read, self.grace);
+            let read = reader.count_acknowledged();
+            self.least.credit_bytes(read, self.grace);
             if !reader.shared {
-                self.busy.grow(read, self.grace);
+                self.busy.credit_bytes(read, self.grace);
             }
         }
         if self.least.is_used_up() {
@@ -335,7 +343,7 @@ impl RateAllowance {
     ) -> io::Result<()> {
         let mut left = len;
         while left > 0 {
-            match self.wait(pin!(some(left))).await? {
+            match self.wait_for_io(pin!(some(left))).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 n => left -= n,
             }
@@ -343,24 +351,24 @@ impl RateAllowance {
         Ok(())
     }
 
-    fn spend(&mut self, time: Duration) {
-        self.least.spend(nanos(time));
-        self.busy.spend(nanos(time));
+    fn spend_time(&mut self, time: Duration) {
+        self.least.spend_time(saturating_nanos(time));
+        self.busy.spend_time(saturating_nanos(time));
     }
 
-    /// Counts bytes that moved outside of [`RateAllowance::wait`].
-    pub fn grow(&mut self, bytes: usize) {
+    /// Counts bytes that moved outside of [`RateAllowance::wait_for_io`].
+    pub fn credit_bytes(&mut self, bytes: usize) {
         let bytes = match &mut self.reader {
-            Some(reader) => reader.written(bytes),
+            Some(reader) => reader.count_written(bytes),
             None => bytes,
         };
-        self.least.grow(bytes, self.grace);
-        self.busy.grow(bytes, self.grace);
+        self.least.credit_bytes(bytes, self.grace);
+        self.busy.credit_bytes(bytes, self.grace);
     }
 }
 
 /// Returns a duration in nanoseconds, or `u64::MAX` if the number is larger than that.
-pub fn nanos(d: Duration) -> u64 {
+pub fn saturating_nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -374,7 +382,7 @@ mod tests {
     use super::*;
 
     fn allowance(grace: Duration, least: u64) -> RateAllowance {
-        RateAllowance::of(&Rates {
+        RateAllowance::from_rates(&Rates {
             least,
             busy: 0,
             grace,
@@ -384,13 +392,13 @@ mod tests {
     #[test]
     fn bytes_earn_time_up_to_the_grace() {
         let mut p = allowance(Duration::from_secs(10), 1000);
-        p.spend(Duration::from_secs(20));
-        p.grow(2000);
+        p.spend_time(Duration::from_secs(20));
+        p.credit_bytes(2000);
         assert_eq!(p.least.left, 2_000_000_000);
-        p.grow(1 << 30);
+        p.credit_bytes(1 << 30);
         assert_eq!(p.least.left, 10_000_000_000);
-        p.spend(Duration::from_secs(20));
-        p.reset();
+        p.spend_time(Duration::from_secs(20));
+        p.restore_grace();
         assert_eq!(p.least.left, 10_000_000_000);
     }
 
@@ -402,9 +410,9 @@ mod tests {
             .unwrap();
         rt.block_on(async {
             let mut p = allowance(Duration::from_millis(1), 1);
-            let late = p.wait(std::future::pending()).await.unwrap_err();
+            let late = p.wait_for_io(std::future::pending()).await.unwrap_err();
             assert_eq!(late.kind(), io::ErrorKind::TimedOut);
-            assert_eq!(p.wait(async { Ok(5) }).await.unwrap(), 5);
+            assert_eq!(p.wait_for_io(async { Ok(5) }).await.unwrap(), 5);
         });
     }
 }

@@ -24,7 +24,7 @@ use tokio::io::{
     unix::{AsyncFd, AsyncFdReadyGuard},
 };
 
-/// Result of [`Sock::waiting`].
+/// Result of [`Sock::wait_for_output`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitingInput {
     /// This many bytes were read; 0 is end of file.
@@ -51,7 +51,7 @@ pub struct Sock {
     /// The event loop's registration of `fd`, by its number. It stands before `fd`, because the event loop must forget the
     /// number before `fd` is closed.
     watched: OnceCell<AsyncFd<RawFd>>,
-    /// Set by a [`Sock::asking`] that has waited for room: a duplicate of the socket, registered for writing only.
+    /// Set by a [`Sock::for_requests`] that has waited for room: a duplicate of the socket, registered for writing only.
     room: OnceCell<(AsyncFd<RawFd>, OwnedFd)>,
     fd: OwnedFd,
     interest: Interest,
@@ -73,7 +73,7 @@ impl Sock {
     /// Wraps a Unix socket for questions to a peer that answers them. Each time the peer has read something, the kernel calls
     /// the socket writable anew. That would be an event for each question, while the task waits for the answer. So the event
     /// loop watches for room only after something did not fit.
-    pub fn asking(fd: OwnedFd) -> Self {
+    pub fn for_requests(fd: OwnedFd) -> Self {
         Self {
             stream: true,
             ..Self::with_interest(fd, Interest::READABLE)
@@ -81,13 +81,13 @@ impl Sock {
     }
 
     /// Frees the registration that waits for room. Call this if nothing is to be written for a while.
-    pub fn rest(&mut self) {
+    pub fn unwatch_room(&mut self) {
         drop(self.room.take());
     }
 
     /// Returns the same descriptor without its registrations, for the event loop of this thread.
     #[must_use]
-    pub fn moved(self) -> Self {
+    pub fn without_registrations(self) -> Self {
         let Self {
             watched,
             room,
@@ -104,12 +104,12 @@ impl Sock {
     }
 
     /// Wraps the end of a pipe that we read.
-    pub fn reader(fd: OwnedFd) -> Self {
+    pub fn pipe_reader(fd: OwnedFd) -> Self {
         Self::with_interest(fd, Interest::READABLE)
     }
 
     /// Wraps the end of a pipe that we write.
-    pub fn writer(fd: OwnedFd) -> Self {
+    pub fn pipe_writer(fd: OwnedFd) -> Self {
         Self::with_interest(fd, Interest::WRITABLE)
     }
 
@@ -126,7 +126,7 @@ impl Sock {
 
     /// Waits until the event loop calls the descriptor ready in that direction. Only one task at a time waits in each
     /// direction, so its waker has a place of its own. A list of wakers would make the future five times as large.
-    fn ready(
+    fn wait_until_ready(
         &self,
         to: Direction,
     ) -> impl Future<Output = io::Result<AsyncFdReadyGuard<'_, RawFd>>> {
@@ -139,9 +139,11 @@ impl Sock {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<AsyncFdReadyGuard<'_, RawFd>>> {
         match to {
-            Direction::In => self.watched()?.poll_read_ready(cx),
-            Direction::Out if !self.interest.is_writable() => self.room()?.poll_write_ready(cx),
-            Direction::Out => self.watched()?.poll_write_ready(cx),
+            Direction::In => self.registration()?.poll_read_ready(cx),
+            Direction::Out if !self.interest.is_writable() => {
+                self.write_registration()?.poll_write_ready(cx)
+            }
+            Direction::Out => self.registration()?.poll_write_ready(cx),
         }
     }
 
@@ -150,7 +152,7 @@ impl Sock {
         self.watched.get().is_some()
     }
 
-    fn watched(&self) -> io::Result<&AsyncFd<RawFd>> {
+    fn registration(&self) -> io::Result<&AsyncFd<RawFd>> {
         if let Some(watched) = self.watched.get() {
             return Ok(watched);
         }
@@ -160,7 +162,7 @@ impl Sock {
 
     /// Returns the registration for writing. It is separate, because the first registration cannot be changed and a task may be
     /// waiting on it.
-    fn room(&self) -> io::Result<&AsyncFd<RawFd>> {
+    fn write_registration(&self) -> io::Result<&AsyncFd<RawFd>> {
         if self.room.get().is_none() {
             let again = rustix::io::fcntl_dupfd_cloexec(&self.fd, 3)?;
             let room = register(again.as_raw_fd(), Interest::WRITABLE)?;
@@ -173,35 +175,35 @@ impl Sock {
     }
 
     /// Waits until the socket is writable: a connection was established, or it failed.
-    pub async fn writable(&self) -> io::Result<()> {
-        self.ready(Direction::Out).await?.retain_ready();
+    pub async fn wait_until_writable(&self) -> io::Result<()> {
+        self.wait_until_ready(Direction::Out).await?.retain_ready();
         Ok(())
     }
 
     /// Waits until there may be something to read. Reads nothing, so the next read finds the data without another wait.
-    pub async fn arrives(&self) -> io::Result<()> {
-        self.ready(Direction::In).await?.retain_ready();
+    pub async fn wait_until_readable(&self) -> io::Result<()> {
+        self.wait_until_ready(Direction::In).await?.retain_ready();
         Ok(())
     }
 
     /// Returns the number of bytes that are ready to be read (FIONREAD); 0 if the system call fails.
-    pub fn holds(&self) -> u64 {
+    pub fn readable_len(&self) -> u64 {
         rustix::io::ioctl_fionread(&self.fd).unwrap_or_default()
     }
 
     /// Makes the system call at once, and again whenever the event loop calls the descriptor ready, until the call does not
     /// have to wait. `waits`: the first, immediate call was made already.
-    pub(crate) fn poll_run(
+    pub(crate) fn poll_call(
         &self,
         to: Direction,
         waits: &mut bool,
         cx: &mut Context<'_>,
         mut call: impl FnMut(BorrowedFd<'_>) -> Result<usize, Errno>,
     ) -> Poll<io::Result<usize>> {
-        ready!(turn::poll_left(cx));
+        ready!(turn::poll_turn(cx));
         let mut call = |fd: BorrowedFd<'_>| {
             let done = call(fd);
-            turn::called(*done.as_ref().unwrap_or(&0));
+            turn::count_call(*done.as_ref().unwrap_or(&0));
             done
         };
         if !std::mem::replace(waits, true) {
@@ -230,11 +232,11 @@ impl Sock {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         // Look at the turn before `waits` is changed: if the turn is over, no read was tried.
-        ready!(turn::poll_left(cx));
-        let buf = buf.room(want.max(READ));
+        ready!(turn::poll_turn(cx));
+        let buf = buf.reserve_read(want.max(READ));
         // The event loop may have announced this data to another task, which read nothing. It may not announce the data again.
         *waits &= !self.passed_over.get();
-        let read = self.poll_run(Direction::In, waits, cx, |fd| {
+        let read = self.poll_call(Direction::In, waits, cx, |fd| {
             rustix::io::read(fd, spare_capacity(&mut *buf))
         });
         *waits = read.is_pending();
@@ -257,11 +259,11 @@ impl Sock {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(turn::poll_left(cx));
+            ready!(turn::poll_turn(cx));
             let mut guard = ready!(self.poll_ready(Direction::In, cx))?;
-            pool::room(buf);
+            pool::reserve_read(buf);
             let read = rustix::io::read(&self.fd, spare_capacity(buf));
-            turn::called(*read.as_ref().unwrap_or(&0));
+            turn::count_call(*read.as_ref().unwrap_or(&0));
             match read {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => guard.clear_ready_matching(Ready::READABLE),
@@ -280,13 +282,13 @@ impl Sock {
 
     /// Reads like [`Sock::read_later`], but never waits: `None` if there is no data.
     pub fn try_read(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
-        pool::room(buf);
-        at_once(rustix::io::read(&self.fd, spare_capacity(buf)))
+        pool::reserve_read(buf);
+        nonblocking_result(rustix::io::read(&self.fd, spare_capacity(buf)))
     }
 
     /// Reads like [`Sock::try_read`], but no more than fits into `buf`.
     pub fn try_take(&self, buf: &mut [u8]) -> io::Result<Option<usize>> {
-        at_once(rustix::io::read(&self.fd, buf))
+        nonblocking_result(rustix::io::read(&self.fd, buf))
     }
 
     /// Writes as much of `bufs` as fits. `waits`: a write was tried already, and this call waits for room.
@@ -296,7 +298,7 @@ impl Sock {
         waits: &mut bool,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        self.poll_run(Direction::Out, waits, cx, |fd| rustix::io::writev(fd, bufs))
+        self.poll_call(Direction::Out, waits, cx, |fd| rustix::io::writev(fd, bufs))
     }
 
     /// Writes like [`Sock::poll_write`], but the kernel holds back a part of a segment until more data follows or the
@@ -307,7 +309,7 @@ impl Sock {
         waits: &mut bool,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        self.poll_run(Direction::Out, waits, cx, |fd| {
+        self.poll_call(Direction::Out, waits, cx, |fd| {
             let mut nothing = SendAncillaryBuffer::default();
             sendmsg(fd, bufs, &mut nothing, SendFlags::MORE)
         })
@@ -315,9 +317,13 @@ impl Sock {
 
     /// Waits for output, and returns how many bytes are in the pipe, so that they may stay there. Reads the bytes instead if
     /// there are fewer than `least`, or if the file ends.
-    pub async fn waiting(&self, least: usize, buf: &mut Vec<u8>) -> io::Result<WaitingInput> {
+    pub async fn wait_for_output(
+        &self,
+        least: usize,
+        buf: &mut Vec<u8>,
+    ) -> io::Result<WaitingInput> {
         loop {
-            let mut guard = self.ready(Direction::In).await?;
+            let mut guard = self.wait_until_ready(Direction::In).await?;
             let there = rustix::io::ioctl_fionread(&self.fd)?;
             if let Ok(there) = usize::try_from(there)
                 && there >= least
@@ -345,7 +351,7 @@ impl Sock {
     }
 
     /// Gives the pipe room for `bytes`, if the user's share of pipe memory allows that (pipe(7)).
-    pub fn widen(&self, bytes: usize) {
+    pub fn grow_pipe(&self, bytes: usize) {
         if rustix::pipe::fcntl_getpipe_size(&self.fd).is_ok_and(|size| size >= bytes) {
             return;
         }
@@ -354,8 +360,8 @@ impl Sock {
     }
 
     /// Returns how many written bytes the peer has not acknowledged; `None` if the system does not know.
-    pub fn unacknowledged(&self) -> Option<usize> {
-        galgo_spawn::unacknowledged(&self.fd).ok()
+    pub fn unacknowledged_bytes(&self) -> Option<usize> {
+        galgo_spawn::unacknowledged_bytes(&self.fd).ok()
     }
 
     /// Sends at once the bytes that `MSG_MORE` held back.
@@ -387,18 +393,18 @@ impl Sock {
 
     /// Writes as much of `bytes` as fits, but never waits: `None` if nothing fits.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
-        at_once(rustix::io::write(&self.fd, bytes))
+        nonblocking_result(rustix::io::write(&self.fd, bytes))
     }
 
     /// Waits for the next request. Holds no memory while it waits.
     pub fn poll_read_idle(&self, buf: &mut Buf, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        ready!(turn::poll_left(cx));
+        ready!(turn::poll_turn(cx));
         if self.passed_over.get() {
-            turn::called(0);
-            match rustix::io::read(&self.fd, spare_capacity(buf.room(HEAD_READ))) {
-                Err(Errno::AGAIN | Errno::INTR) => buf.shrink(),
+            turn::count_call(0);
+            match rustix::io::read(&self.fd, spare_capacity(buf.reserve_read(HEAD_READ))) {
+                Err(Errno::AGAIN | Errno::INTR) => buf.free_if_empty(),
                 done => {
-                    self.passed_over.set(!buf.has_room());
+                    self.passed_over.set(!buf.has_spare_capacity());
                     return Poll::Ready(done.map_err(Into::into));
                 }
             }
@@ -406,16 +412,16 @@ impl Sock {
         }
         loop {
             let mut guard = ready!(self.poll_ready(Direction::In, cx))?;
-            turn::called(0);
-            let read = rustix::io::read(&self.fd, spare_capacity(buf.room(HEAD_READ)));
+            turn::count_call(0);
+            let read = rustix::io::read(&self.fd, spare_capacity(buf.reserve_read(HEAD_READ)));
             match read {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    buf.shrink();
+                    buf.free_if_empty();
                     guard.clear_ready_matching(Ready::READABLE);
                 }
                 // This read has taken all the data: later data is a new event (epoll(7), edge-triggered).
-                Ok(n) if n > 0 && buf.has_room() => {
+                Ok(n) if n > 0 && buf.has_spare_capacity() => {
                     guard.clear_ready_matching(Ready::READABLE);
                     return Poll::Ready(Ok(n));
                 }
@@ -434,7 +440,7 @@ impl Sock {
         match ready!(self.poll_ready(to, cx)) {
             Ok(guard) => Poll::Ready(Some(guard)),
             Err(e) if is_short(&e) => {
-                tick::wake(cx);
+                tick::wake_at_next(cx);
                 Poll::Pending
             }
             Err(_) => Poll::Ready(None),
@@ -472,8 +478,8 @@ impl Sock {
 }
 
 /// Converts the result of a call that does not wait; `None`: the call could do nothing now.
-fn at_once(done: Result<usize, Errno>) -> io::Result<Option<usize>> {
-    turn::called(*done.as_ref().unwrap_or(&0));
+fn nonblocking_result(done: Result<usize, Errno>) -> io::Result<Option<usize>> {
+    turn::count_call(*done.as_ref().unwrap_or(&0));
     match done {
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
         done => Ok(Some(done?)),
@@ -518,7 +524,7 @@ mod tests {
             assert!(first.await.is_pending());
             client.write_all(b"x").unwrap();
             // The check whether the client is gone takes the event, and reads nothing.
-            sock.arrives().await.unwrap();
+            sock.wait_until_readable().await.unwrap();
             let closed = poll_fn(|cx| Poll::Ready(sock.poll_read_closed(cx)));
             assert!(closed.await.is_pending());
             let again = poll_fn(|cx| Poll::Ready(sock.poll_fill(&mut buf, 1, &mut waits, cx)));

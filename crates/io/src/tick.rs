@@ -35,14 +35,14 @@ thread_local! {
 
 impl Tick {
     /// Notes that a task waits for the next tick, and starts the clock if it has stopped.
-    fn is_wanted(&self) {
+    fn request_tick(&self) {
         self.waited.set(true);
         if !self.running.replace(true) {
             self.start.notify_one();
         }
     }
 
-    fn come(&self) {
+    fn wake_waiters(&self) {
         self.count.set(self.count.get() + 1);
         self.came.notify_waiters();
         let mut tasks = self.tasks.take();
@@ -55,14 +55,14 @@ impl Tick {
 /// Waits for the next tick, 0 to [`LENGTH`] from now.
 pub async fn next() {
     let tick = TICK.with(Rc::clone);
-    tick.is_wanted();
+    tick.request_tick();
     tick.came.notified().await;
 }
 
 /// Has the task polled again at the next tick.
-pub fn wake(cx: &Context<'_>) {
+pub fn wake_at_next(cx: &Context<'_>) {
     TICK.with(|tick| {
-        tick.is_wanted();
+        tick.request_tick();
         let mut tasks = tick.tasks.borrow_mut();
         // A task that waits for several things is listed once.
         if !tasks.last().is_some_and(|last| last.will_wake(cx.waker())) {
@@ -81,7 +81,7 @@ pub struct Wait {
 impl Wait {
     /// Ready once a tick has come since the first poll; the poll after that begins another wait.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
-        let now = count();
+        let now = elapsed_ticks();
         match self.since {
             Some(since) if since < now => {
                 self.since = None;
@@ -90,7 +90,7 @@ impl Wait {
             Some(_) => {}
             None => {
                 self.since = Some(now);
-                wake(cx);
+                wake_at_next(cx);
             }
         }
         Poll::Pending
@@ -98,12 +98,12 @@ impl Wait {
 }
 
 /// Returns the number of ticks so far. The clock may stand still if no task waits.
-pub fn count() -> u64 {
+pub fn elapsed_ticks() -> u64 {
     TICK.with(|tick| tick.count.get())
 }
 
 /// Runs the clock of this thread's event loop; never ends.
-pub async fn run() {
+pub async fn run_clock() {
     let tick = TICK.with(Rc::clone);
     loop {
         tick.start.notified().await;
@@ -115,7 +115,7 @@ pub async fn run() {
             } else {
                 idle + 1
             };
-            tick.come();
+            tick.wake_waiters();
         }
         tick.running.set(false);
     }
@@ -137,13 +137,13 @@ mod tests {
         };
         runtime.block_on(async {
             tokio::select! {
-                () = run() => unreachable!("it never ends"),
+                () = run_clock() => unreachable!("it never ends"),
                 () = waits => {}
             }
             // Stop the clock, as after a pause: it starts again.
             TICK.with(|t| t.running.set(false));
             tokio::select! {
-                () = run() => unreachable!("it never ends"),
+                () = run_clock() => unreachable!("it never ends"),
                 () = next() => {}
             }
         });

@@ -15,8 +15,8 @@ mod tests;
 
 pub use certificates::Certificate;
 pub use clients::{ClientCertificate, Clients, UserIs};
-pub use facts::{Facts, date};
+pub use facts::{Facts, format_date};
 pub use server::{Agreed, H2, TlsServer};
 pub(crate) use session::Session;
-pub use session::why;
+pub use session::explain_handshake_error;
 pub use shown::{ACME, Shown};

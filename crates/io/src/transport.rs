@@ -65,11 +65,11 @@ impl Transport {
     /// [`ACME`](crate::tls::ACME).
     pub fn alpn_is(&self, protocol: &[u8]) -> bool {
         let tls = self.tls.get();
-        tls.is_some_and(|tls| tls.borrow().alpn() == Some(protocol))
+        tls.is_some_and(|tls| tls.borrow().alpn_protocol() == Some(protocol))
     }
 
     /// Returns the socket if bytes may be sent without encryption.
-    pub fn raw(&self) -> Option<&Sock> {
+    pub fn plain_sock(&self) -> Option<&Sock> {
         match self.tls.get() {
             None => Some(&self.sock),
             Some(_) => None,
@@ -102,7 +102,7 @@ impl Transport {
     }
 
     /// Does the same as [`Transport::poll_fill`], as a future.
-    pub async fn fill(&self, buf: &mut Buf, want: usize) -> io::Result<usize> {
+    pub async fn fill_buffer(&self, buf: &mut Buf, want: usize) -> io::Result<usize> {
         let mut waits = false;
         poll_fn(|cx| self.poll_fill(buf, want, &mut waits, cx)).await
     }
@@ -176,21 +176,21 @@ impl Transport {
             let (sock, mut waits) = (&self.sock, false);
             return poll_fn(|cx| sock.poll_sendfile(&file, offset, len, &mut waits, cx)).await;
         }
-        let mut piece = pool::take();
+        let mut piece = pool::take_buffer();
         let read = rustix::io::pread(file, spare_capacity(&mut piece), *offset)?;
         let sent = match read.min(len) {
             0 => 0,
             n => self.write(&[IoSlice::new(&piece[..n])], n < len).await?,
         };
-        pool::give(piece);
+        pool::return_buffer(piece);
         *offset += sent as u64;
         Ok(sent)
     }
 
     /// Returns how many written bytes the client has not acknowledged; `None` if the system does not know.
-    pub fn unacknowledged(&self) -> Option<usize> {
-        let pending = self.tls.get().map_or(0, |tls| tls.borrow().pending());
-        self.sock.unacknowledged().map(|sent| sent + pending)
+    pub fn unacknowledged_bytes(&self) -> Option<usize> {
+        let pending = self.tls.get().map_or(0, |tls| tls.borrow().pending_len());
+        self.sock.unacknowledged_bytes().map(|sent| sent + pending)
     }
 
     /// Shuts down the sending side.
@@ -198,7 +198,7 @@ impl Transport {
     /// # Errors
     /// The connection is gone.
     pub fn end_output(&self) -> io::Result<()> {
-        self.close();
+        self.send_close_notify();
         self.sock.end_output()
     }
 
@@ -208,17 +208,17 @@ impl Transport {
         self.sock.reset_on_close();
     }
 
-    fn close(&self) {
+    fn send_close_notify(&self) {
         if let Some(tls) = self.tls.get()
             && !self.cut.replace(true)
         {
-            tls.borrow_mut().close(&self.sock);
+            tls.borrow_mut().send_close_notify(&self.sock);
         }
     }
 }
 
 impl Drop for Transport {
     fn drop(&mut self) {
-        self.close();
+        self.send_close_notify();
     }
 }

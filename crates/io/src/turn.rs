@@ -2,8 +2,8 @@
 //!
 //! A client that always has more to say never makes its task wait. So the task of a connection has a turn of about
 //! `LONGEST`. After that, everything that could go on without waiting waits instead, until the other tasks have run and the
-//! kernel was asked for news ([`poll_left`]). Reads and writes of [`crate::sock`] do this by themselves; whatever else costs time
-//! is reported by [`spend`].
+//! kernel was asked for news ([`poll_turn`]). Reads and writes of [`crate::sock`] do this by themselves; whatever else costs time
+//! is reported by [`spend_units`].
 //!
 //! A connection with one request at a time reads no clock for this: the clock is read once per `LOOK` units.
 
@@ -52,7 +52,7 @@ const RUNS: u32 = 1;
 const LOOKED: u32 = 2;
 /// The turn is used up.
 const OVER: u32 = 4;
-/// Set by [`floods`].
+/// Set by [`mark_flood`].
 const FLOODS: u32 = 8;
 
 /// The reason why a turn ended.
@@ -94,37 +94,41 @@ impl Turn {
         }
     }
 
-    fn has(&self, flag: u32) -> bool {
+    fn has_flag(&self, flag: u32) -> bool {
         self.state.get() & flag != 0
     }
 
-    fn add(&self, flag: u32) {
+    fn add_flag(&self, flag: u32) {
         self.state.set(self.state.get() | flag);
     }
 
     #[inline]
-    fn spend(&self, units: u32) {
+    fn spend_units(&self, units: u32) {
         match self.left.get().checked_sub(units) {
             Some(left) => self.left.set(left),
-            None => self.look(),
+            None => self.check_clock(),
         }
     }
 
     #[cold]
-    fn look(&self) {
+    fn check_clock(&self) {
         self.left.set(LOOK);
         let now = Instant::now();
-        let since = self.since.get().filter(|_| self.has(LOOKED)).unwrap_or(now);
+        let since = self
+            .since
+            .get()
+            .filter(|_| self.has_flag(LOOKED))
+            .unwrap_or(now);
         self.since.set(Some(since));
-        self.add(LOOKED);
-        if self.has(RUNS) && now - since >= LONGEST {
-            self.add(OVER);
+        self.add_flag(LOOKED);
+        if self.has_flag(RUNS) && now - since >= LONGEST {
+            self.add_flag(OVER);
         }
     }
 }
 
 /// Runs one poll of a connection's task in a new turn, and returns how the turn ended.
-pub fn take<T>(poll: impl FnOnce() -> T) -> (T, Went) {
+pub fn run_turn<T>(poll: impl FnOnce() -> T) -> (T, Went) {
     TURN.with(Turn::begin);
     let polled = poll();
     (polled, TURN.with(Turn::end))
@@ -132,56 +136,56 @@ pub fn take<T>(poll: impl FnOnce() -> T) -> (T, Went) {
 
 /// Counts `units` of work that was done.
 #[inline]
-pub fn spend(units: u32) {
-    TURN.with(|turn| turn.spend(units));
+pub fn spend_units(units: u32) {
+    TURN.with(|turn| turn.spend_units(units));
 }
 
 /// Counts a system call that moved this many bytes.
 #[inline]
-pub(crate) fn called(bytes: usize) {
+pub(crate) fn count_call(bytes: usize) {
     TURN.with(|turn| {
         turn.moved.set(turn.moved.get().wrapping_add(bytes));
-        turn.spend(CALL);
+        turn.spend_units(CALL);
     });
 }
 
 /// Returns whether the turn is used up.
 #[inline]
-pub fn is_over() -> bool {
-    TURN.with(|turn| turn.has(OVER))
+pub fn is_used_up() -> bool {
+    TURN.with(|turn| turn.has_flag(OVER))
 }
 
 /// Ends the turn, so that other tasks run first.
-pub fn finish() {
-    TURN.with(|turn| turn.add(if turn.has(RUNS) { OVER } else { 0 }));
+pub fn end_turn() {
+    TURN.with(|turn| turn.add_flag(if turn.has_flag(RUNS) { OVER } else { 0 }));
 }
 
 /// Notes that the client of this turn sends a flood.
-pub fn floods() {
-    TURN.with(|turn| turn.add(FLOODS));
+pub fn mark_flood() {
+    TURN.with(|turn| turn.add_flag(FLOODS));
 }
 
 /// Ready while the turn lasts. Once it is used up the task is polled again after the others, and after the kernel was asked
 /// for news.
 #[inline]
-pub fn poll_left(cx: &mut Context<'_>) -> Poll<()> {
-    if is_over() {
-        put_off(cx)
+pub fn poll_turn(cx: &mut Context<'_>) -> Poll<()> {
+    if is_used_up() {
+        defer_task(cx)
     } else {
         Poll::Ready(())
     }
 }
 
 #[cold]
-fn put_off(cx: &mut Context<'_>) -> Poll<()> {
+fn defer_task(cx: &mut Context<'_>) -> Poll<()> {
     // Unlike wake_by_ref, yield_now wakes the task only after the event loop has looked for events. Its first poll does that.
     let _deferred = pin!(tokio::task::yield_now()).poll(cx);
     Poll::Pending
 }
 
-/// Waits until [`poll_left`] is ready.
-pub async fn left() {
-    poll_fn(poll_left).await;
+/// Waits until [`poll_turn`] is ready.
+pub async fn wait_for_turn() {
+    poll_fn(poll_turn).await;
 }
 
 #[cfg(test)]
@@ -200,8 +204,8 @@ mod tests {
 
     /// Spends units until the turn is over.
     fn use_up() {
-        while !is_over() {
-            spend(REQUEST);
+        while !is_used_up() {
+            spend_units(REQUEST);
         }
     }
 
@@ -216,12 +220,12 @@ mod tests {
                         let mut turns = 0;
                         while !done.get() {
                             use_up();
-                            left().await;
+                            wait_for_turn().await;
                             turns += 1;
                         }
                         turns
                     });
-                    poll_fn(|cx| take(|| busy.as_mut().poll(cx)).0).await
+                    poll_fn(|cx| run_turn(|| busy.as_mut().poll(cx)).0).await
                 }
             });
             // Only the kernel can announce this end of file.
@@ -229,10 +233,10 @@ mod tests {
             ours.set_nonblocking(true).unwrap();
             let sock = crate::sock::Sock::new(ours.into());
             tokio::task::spawn_local(async move {
-                left().await;
+                wait_for_turn().await;
                 drop(theirs);
             });
-            sock.arrives().await.unwrap();
+            sock.wait_until_readable().await.unwrap();
             done.set(true);
             assert!(busy.await.unwrap() > 0);
         });
@@ -240,20 +244,20 @@ mod tests {
 
     #[test]
     fn what_a_turn_went_for_is_told() {
-        assert_eq!(take(|| spend(REQUEST)).1, Went::Waits);
-        assert_eq!(take(use_up).1, Went::Busy);
+        assert_eq!(run_turn(|| spend_units(REQUEST)).1, Went::Waits);
+        assert_eq!(run_turn(use_up).1, Went::Busy);
         let bulk = || {
-            called(BULK);
+            count_call(BULK);
             use_up();
         };
-        assert_eq!(take(bulk).1, Went::Transfers);
-        assert_eq!(take(floods).1, Went::Floods);
-        assert!(!is_over());
+        assert_eq!(run_turn(bulk).1, Went::Transfers);
+        assert_eq!(run_turn(mark_flood).1, Went::Floods);
+        assert!(!is_used_up());
         // Work outside of a turn is never put off.
         let began = Instant::now();
         while began.elapsed() < 3 * LONGEST {
-            spend(LOOK);
+            spend_units(LOOK);
         }
-        assert!(!is_over());
+        assert!(!is_used_up());
     }
 }

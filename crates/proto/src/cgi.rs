@@ -26,7 +26,7 @@ mod tests;
 
 pub use error::{LineFault, ReplyError};
 
-use crate::{Fields, Parsed, digits::number};
+use crate::{Fields, Parsed, digits::parse_number};
 use field::{FieldLine, FieldRole};
 
 /// Limits of a response head: 502 beyond.
@@ -80,7 +80,7 @@ pub struct Reply {
     pub fields: Fields,
     /// The program's own Content-Length.
     pub content_length: Option<u64>,
-    /// Whether `fields` has a Content-Type; see [`Reply::body`].
+    /// Whether `fields` has a Content-Type; see [`Reply::body_handling`].
     pub content_type: bool,
 }
 
@@ -101,7 +101,7 @@ impl Reply {
     /// 6.3.1 wants a Content-Type if there is a body. A redirect without a type has no body (6.2.3), but many a script
     /// prints one more empty line after it: the line is discarded. So are bytes after a status that has no content (RFC
     /// 9110: 204, 205, 304). The caller has to handle the method HEAD.
-    pub fn body(&self) -> ReplyBody {
+    pub fn body_handling(&self) -> ReplyBody {
         match (&self.kind, self.status) {
             (ReplyKind::LocalRedirect(_), _) | (_, 204 | 205 | 304) => ReplyBody::Discard,
             (_, 101) => ReplyBody::Send,
@@ -133,7 +133,11 @@ impl ReplyScan {
     /// Reads the new bytes of `buf`, which begins with the first byte of the output and only ever grows. `Complete(reply,
     /// used)`: the body begins at `buf[used..]`, and the scan is over. An error also ends the scan. A head that does not end
     /// within `limits.bytes` is refused once that many bytes have arrived.
-    pub fn step(&mut self, buf: &[u8], limits: &ReplyLimits) -> Result<Parsed<Reply>, ReplyError> {
+    pub fn scan_head(
+        &mut self,
+        buf: &[u8],
+        limits: &ReplyLimits,
+    ) -> Result<Parsed<Reply>, ReplyError> {
         let allowed = &buf[..buf.len().min(limits.bytes)];
         while let Some(n) = memchr::memchr(b'\n', allowed.get(self.seen..).unwrap_or_default()) {
             let end = self.seen + n;
@@ -142,17 +146,17 @@ impl ReplyScan {
             self.lines += 1;
             (self.line, self.seen) = (end + 1, end + 1);
             if line.is_empty() {
-                return Ok(Parsed::Complete(self.reply()?, end + 1));
+                return Ok(Parsed::Complete(self.build_reply()?, end + 1));
             }
             if self.lines > limits.fields {
                 return Err(ReplyError::TooManyFields(limits.fields));
             }
             if self.lines == 1 && limits.status_line && line.starts_with(b"HTTP/") {
-                let status = field::status_line(line, limits.upgrade);
-                self.status = Some(status.ok_or_else(|| self.at(LineFault::STATUS, line))?);
+                let status = field::parse_status_line(line, limits.upgrade);
+                self.status = Some(status.ok_or_else(|| self.line_error(LineFault::STATUS, line))?);
                 continue;
             }
-            self.field(line, limits.upgrade)?;
+            self.add_field(line, limits.upgrade)?;
         }
         self.seen = allowed.len();
         if buf.len() >= limits.bytes {
@@ -163,7 +167,7 @@ impl ReplyScan {
 
     /// Explains why a head was not whole when the program closed its output: the text names the output and the missing part.
     /// `buf` is all of the output.
-    pub fn ended(&self, buf: &[u8]) -> ReplyError {
+    pub fn explain_incomplete(&self, buf: &[u8]) -> ReplyError {
         if buf.is_empty() {
             return ReplyError::Nothing;
         }
@@ -174,7 +178,7 @@ impl ReplyScan {
             upgrade: true,
             status_line: true,
         };
-        if let Err(error) = rest.step(buf, &limits) {
+        if let Err(error) = rest.scan_head(buf, &limits) {
             return error;
         }
         let tail = buf.get(rest.line..).unwrap_or_default();
@@ -185,20 +189,20 @@ impl ReplyScan {
         // The line may lack everything: "Hello" without a line end is no field, rather than half a field.
         rest.lines += 1;
         match FieldLine::parse(tail) {
-            Err(fault) => rest.at(fault, tail),
-            Ok(_) => rest.at(LineFault::UNFINISHED, tail),
+            Err(fault) => rest.line_error(fault, tail),
+            Ok(_) => rest.line_error(LineFault::UNFINISHED, tail),
         }
     }
 
     /// Makes an error about the previous line.
-    fn at(&self, fault: LineFault, line: &[u8]) -> ReplyError {
-        ReplyError::line(self.lines, fault, line)
+    fn line_error(&self, fault: LineFault, line: &[u8]) -> ReplyError {
+        ReplyError::from_line(self.lines, fault, line)
     }
 
-    fn field(&mut self, line: &[u8], upgrade: bool) -> Result<(), ReplyError> {
+    fn add_field(&mut self, line: &[u8], upgrade: bool) -> Result<(), ReplyError> {
         let FieldLine { name, value } =
-            FieldLine::parse(line).map_err(|fault| self.at(fault, line))?;
-        let role = FieldRole::of(name);
+            FieldLine::parse(line).map_err(|fault| self.line_error(fault, line))?;
+        let role = FieldRole::from_name(name);
         let twice = match role {
             FieldRole::Status => self.status.is_some(),
             FieldRole::ContentType => self.content_type,
@@ -207,24 +211,27 @@ impl ReplyScan {
             _ => false,
         };
         if twice {
-            return Err(self.at(LineFault::TWICE, line));
+            return Err(self.line_error(LineFault::TWICE, line));
         }
         match role {
             FieldRole::Removed => {}
             FieldRole::Upgrade if !upgrade => {}
-            FieldRole::TransferEncoding => return Err(self.at(LineFault::TRANSFER_ENCODING, line)),
+            FieldRole::TransferEncoding => {
+                return Err(self.line_error(LineFault::TRANSFER_ENCODING, line));
+            }
             FieldRole::Status => {
                 self.status = Some(
-                    field::status(value, upgrade)
-                        .ok_or_else(|| self.at(LineFault::STATUS, line))?,
+                    field::parse_status(value, upgrade)
+                        .ok_or_else(|| self.line_error(LineFault::STATUS, line))?,
                 );
             }
             FieldRole::ContentLength => {
-                let length = number(value);
-                self.content_length = Some(length.ok_or_else(|| self.at(LineFault::LENGTH, line))?);
+                let length = parse_number(value);
+                self.content_length =
+                    Some(length.ok_or_else(|| self.line_error(LineFault::LENGTH, line))?);
             }
             FieldRole::Location if value.is_empty() => {
-                return Err(self.at(LineFault::NO_VALUE, line));
+                return Err(self.line_error(LineFault::NO_VALUE, line));
             }
             // An empty Content-Type counts as missing.
             FieldRole::ContentType if value.is_empty() => self.content_type = true,
@@ -242,7 +249,7 @@ impl ReplyScan {
     }
 
     /// Decides the kind of response of a whole head.
-    fn reply(&mut self) -> Result<Reply, ReplyError> {
+    fn build_reply(&mut self) -> Result<Reply, ReplyError> {
         if self.lines == 1 {
             return Err(ReplyError::NoFields);
         }
@@ -253,14 +260,14 @@ impl ReplyScan {
             _ if self.upgrade => fields.retain(|name, _| !name.eq_ignore_ascii_case(b"upgrade")),
             _ => {}
         }
-        let content_type = fields.has("content-type");
+        let content_type = fields.has_field("content-type");
         let alone = fields.len() == 1
             && self.content_type == content_type
             && self.status.is_none()
             && self.content_length.is_none();
-        let kind = match fields.first("location") {
+        let kind = match fields.first_value("location") {
             None => ReplyKind::Document,
-            Some(location) => match field::local_pathquery(location) {
+            Some(location) => match field::parse_local_pathquery(location) {
                 Some(path) if alone => ReplyKind::LocalRedirect(path),
                 _ => ReplyKind::Redirect,
             },

@@ -27,7 +27,7 @@ impl Coding {
     }
 
     /// Returns the coding called `name`; `x-gzip` is gzip (8.4.1.3).
-    fn of(name: &[u8]) -> Option<Self> {
+    fn from_name(name: &[u8]) -> Option<Self> {
         if name.eq_ignore_ascii_case(b"x-gzip") {
             return Some(Self::Gzip);
         }
@@ -47,12 +47,12 @@ impl AcceptedCodings {
     /// Reads the fields. Without a field, or with an empty field, only identity is accepted, because a
     /// client must ask for a coding. An invalid element is skipped. If two elements name a coding, the
     /// lower quality counts.
-    pub fn of(fields: &Fields) -> Self {
+    pub fn from_fields(fields: &Fields) -> Self {
         let mut named: [Option<u16>; 4] = [None; 4];
         let mut star = None;
-        let all = fields.all("accept-encoding").flat_map(elements);
-        for (name, q) in all.filter_map(element) {
-            let slot = match Coding::of(name) {
+        let all = fields.all_values("accept-encoding").flat_map(elements);
+        for (name, q) in all.filter_map(parse_element) {
+            let slot = match Coding::from_name(name) {
                 Some(coding) => &mut named[coding as usize],
                 None if name == b"*" => &mut star,
                 None => continue,
@@ -81,13 +81,13 @@ impl AcceptedCodings {
 }
 
 /// Reads `codings [ weight ]`; `None` if the element has another form.
-fn element(element: &[u8]) -> Option<(&[u8], u16)> {
+fn parse_element(element: &[u8]) -> Option<(&[u8], u16)> {
     let mut halves = element.splitn(2, |&b| b == b';');
     let name = halves.next()?.trim_ascii();
     let q = match halves.next() {
         None => 1000,
         Some(weight) => match weight.trim_ascii() {
-            [b'q' | b'Q', b'=', digits @ ..] => thousandths(digits)?,
+            [b'q' | b'Q', b'=', digits @ ..] => parse_qvalue(digits)?,
             _ => return None,
         },
     };
@@ -95,7 +95,7 @@ fn element(element: &[u8]) -> Option<(&[u8], u16)> {
 }
 
 /// Reads a qvalue (12.4.2): 0 to 1 with at most three digits after the point.
-fn thousandths(digits: &[u8]) -> Option<u16> {
+fn parse_qvalue(digits: &[u8]) -> Option<u16> {
     let (whole, fraction): (_, &[u8]) = match digits {
         [whole @ (b'0' | b'1')] => (whole, b""),
         [whole @ (b'0' | b'1'), b'.', fraction @ ..] if fraction.len() <= 3 => (whole, fraction),
@@ -121,7 +121,7 @@ mod tests {
     fn ranked(values: &[&str]) -> Vec<Coding> {
         let mut f = Fields::new();
         values.iter().for_each(|v| f.push("Accept-Encoding", v));
-        AcceptedCodings::of(&f).ranked().collect()
+        AcceptedCodings::from_fields(&f).ranked().collect()
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
         fn any_bytes_at_all_are_survived(value: Vec<u8>) {
             let mut f = Fields::new();
             f.push("Accept-Encoding", value);
-            let accepted = AcceptedCodings::of(&f);
+            let accepted = AcceptedCodings::from_fields(&f);
             let list: Vec<_> = accepted.ranked().collect();
             prop_assert!(list.iter().all(|&c| accepted.quality(c) > 0));
             prop_assert!(list.windows(2).all(|w| accepted.quality(w[0]) >= accepted.quality(w[1])));

@@ -40,16 +40,19 @@ pub enum CondOutcome {
 /// A list of entity tags is read up to the first element that is no tag. A date that is invalid or comes
 /// twice is ignored, as 13.1.3 and 13.1.4 want.
 pub fn evaluate(method: &Method, fields: &Fields, current: Option<Validators<'_>>) -> CondOutcome {
-    if fields.has("if-match") {
-        if !any_tag(fields, "if-match", current, strong_eq) {
+    if fields.has_field("if-match") {
+        if !any_tag_matches(fields, "if-match", current, strong_eq) {
             return CondOutcome::Failed;
         }
     } else if newer_than(fields, "if-unmodified-since", current) == Some(true) {
         return CondOutcome::Failed;
     }
     let reads = matches!(method, Method::Get | Method::Head);
-    if fields.has("if-none-match") {
-        return match (any_tag(fields, "if-none-match", current, weak_eq), reads) {
+    if fields.has_field("if-none-match") {
+        return match (
+            any_tag_matches(fields, "if-none-match", current, weak_eq),
+            reads,
+        ) {
             (false, _) => CondOutcome::Proceed,
             (true, true) => CondOutcome::NotModified,
             (true, false) => CondOutcome::Failed,
@@ -65,8 +68,8 @@ pub fn evaluate(method: &Method, fields: &Fields, current: Option<Validators<'_>
 ///
 /// A date counts only if the entity tag, if there is one, is strong. A weak tag says that the
 /// representation may still change within the second that the date names (8.8.2.2).
-pub(crate) fn if_range(fields: &Fields, current: Validators<'_>) -> bool {
-    let mut values = fields.all("if-range");
+pub(crate) fn if_range_allows(fields: &Fields, current: Validators<'_>) -> bool {
+    let mut values = fields.all_values("if-range");
     let Some(value) = values.next() else {
         return true;
     };
@@ -78,12 +81,17 @@ pub(crate) fn if_range(fields: &Fields, current: Validators<'_>) -> bool {
         return rest.is_empty() && current.etag.is_some_and(|e| strong_eq(tag, e.as_bytes()));
     }
     let weak = current.etag.is_some_and(|e| e.starts_with("W/"));
-    !weak && date(value).is_some_and(|d| current.modified.is_some_and(|m| whole(m) == whole(d)))
+    !weak
+        && parse_date(value).is_some_and(|d| {
+            current
+                .modified
+                .is_some_and(|m| whole_seconds(m) == whole_seconds(d))
+        })
 }
 
 /// Returns whether a tag in the fields called `name` equals the current tag, or is `*` while there is a
 /// current representation.
-fn any_tag(
+fn any_tag_matches(
     fields: &Fields,
     name: &str,
     current: Option<Validators<'_>>,
@@ -93,20 +101,20 @@ fn any_tag(
         return false;
     };
     let star = |v: &[u8]| v.trim_ascii() == b"*";
-    if fields.all(name).any(star) {
-        return fields.all(name).count() == 1;
+    if fields.all_values(name).any(star) {
+        return fields.all_values(name).count() == 1;
     }
     let Some(etag) = current.etag else {
         return false;
     };
     fields
-        .all(name)
-        .any(|v| tags(v).any(|t| eq(t, etag.as_bytes())))
+        .all_values(name)
+        .any(|v| entity_tags(v).any(|t| eq(t, etag.as_bytes())))
 }
 
 /// Returns the entity tags of a list (5.6.1), up to the first element that is no tag. Tags may hold
 /// commas.
-fn tags(mut list: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn entity_tags(mut list: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         while let [b' ' | b'\t' | b',', rest @ ..] = list {
             list = rest;
@@ -144,12 +152,12 @@ fn weak_eq(a: &[u8], b: &[u8]) -> bool {
 /// Returns whether the representation was modified after the date in the field called `name`. `None` if
 /// the field is to be ignored: it is absent, invalid or doubled, or there is no date to compare it with.
 fn newer_than(fields: &Fields, name: &str, current: Option<Validators<'_>>) -> Option<bool> {
-    let mut values = fields.all(name);
+    let mut values = fields.all_values(name);
     let (value, None) = (values.next()?, values.next()) else {
         return None;
     };
     let modified = current?.modified?;
-    Some(whole(modified) > whole(date(value)?))
+    Some(whole_seconds(modified) > whole_seconds(parse_date(value)?))
 }
 
 const WEEK: [&str; 7] = [
@@ -163,7 +171,7 @@ const WEEK: [&str; 7] = [
 ];
 
 /// Reads an HTTP-date (5.6.7) with any day of the week. Apache and nginx do not check the day either.
-pub fn date(value: &[u8]) -> Option<SystemTime> {
+pub fn parse_date(value: &[u8]) -> Option<SystemTime> {
     let text = std::str::from_utf8(value).ok()?.trim();
     let parse = |text: &str| httpdate::parse_http_date(text).ok();
     parse(text).or_else(|| {
@@ -176,7 +184,7 @@ pub fn date(value: &[u8]) -> Option<SystemTime> {
 }
 
 /// Returns the time in whole seconds, because no HTTP-date can say parts of a second.
-fn whole(time: SystemTime) -> Duration {
+fn whole_seconds(time: SystemTime) -> Duration {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
     Duration::from_secs(since.unwrap_or_default().as_secs())
 }
@@ -397,7 +405,7 @@ mod tests {
                 etag: (!etag.is_empty()).then_some(etag),
                 modified: Some(modified()),
             };
-            let got = if_range(&fields(&[("If-Range", value)]), current);
+            let got = if_range_allows(&fields(&[("If-Range", value)]), current);
             assert_eq!(got, want, "{etag} {value}");
         }
     }

@@ -4,7 +4,7 @@
 pub const DIGITS: usize = 20;
 
 /// Writes a number as text. `write!` takes four times the instructions.
-pub fn decimal(mut n: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
+pub fn write_decimal(mut n: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
     let mut first = DIGITS;
     loop {
         first -= 1;
@@ -17,7 +17,7 @@ pub fn decimal(mut n: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
 }
 
 /// Reads a number from digits alone, if a `u64` holds it: 1*DIGIT, without the sign that `parse` takes.
-pub(crate) fn number(digits: &[u8]) -> Option<u64> {
+pub(crate) fn parse_number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
@@ -27,13 +27,13 @@ pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Reads a [`number`] below 2^63: a length that is a file offset everywhere.
-pub(crate) fn length(digits: &[u8]) -> Option<u64> {
-    number(digits).filter(|&n| n < 1 << 63)
+/// Reads a [`parse_number`] below 2^63: a length that is a file offset everywhere.
+pub(crate) fn parse_length(digits: &[u8]) -> Option<u64> {
+    parse_number(digits).filter(|&n| n < 1 << 63)
 }
 
 /// Returns the value of a hexadecimal digit.
-pub(crate) fn hex(digit: u8) -> Option<u8> {
+pub(crate) fn hex_value(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'a'..=b'f' => Some(digit - b'a' + 10),
@@ -44,11 +44,11 @@ pub(crate) fn hex(digit: u8) -> Option<u8> {
 
 /// Returns the byte of a percent-encoding from the two hexadecimal digits after the `%`, with which `text`
 /// begins.
-pub(crate) fn percent(text: &[u8]) -> Option<u8> {
+pub(crate) fn parse_percent(text: &[u8]) -> Option<u8> {
     let &[high, low, ..] = text else {
         return None;
     };
-    Some(hex(high)? << 4 | hex(low)?)
+    Some(hex_value(high)? << 4 | hex_value(low)?)
 }
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn numbers_are_as_display_has_them() {
         for n in [0, 7, 10, 200, 65_535, 1_000_000, u64::MAX] {
-            assert_eq!(decimal(n, &mut [0; DIGITS]), n.to_string().as_bytes());
+            assert_eq!(write_decimal(n, &mut [0; DIGITS]), n.to_string().as_bytes());
         }
     }
 }

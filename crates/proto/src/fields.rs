@@ -47,26 +47,26 @@ impl Fields {
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
-            let (name, value, behind) = split(rest)?;
+            let (name, value, behind) = split_field(rest)?;
             rest = behind;
             Some((name, value))
         })
     }
 
     /// Returns the values of every field called `name`, in order.
-    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    pub fn all_values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.iter()
             .filter(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
             .map(|(_, v)| v)
     }
 
     /// Returns the value of the first field called `name`.
-    pub fn first<'a>(&'a self, name: &'a str) -> Option<&'a [u8]> {
-        self.all(name).next()
+    pub fn first_value<'a>(&'a self, name: &'a str) -> Option<&'a [u8]> {
+        self.all_values(name).next()
     }
 
     /// Returns whether a field called `name` is there.
-    pub fn has(&self, name: &str) -> bool {
+    pub fn has_field(&self, name: &str) -> bool {
         self.iter()
             .any(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
     }
@@ -84,7 +84,7 @@ impl Fields {
     /// Keeps only the fields for which `keep(name, value)` holds.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) {
         let (mut from, mut to) = (0, 0);
-        while let Some((name, value, behind)) = split(&self.bytes[from..]) {
+        while let Some((name, value, behind)) = split_field(&self.bytes[from..]) {
             let next = self.bytes.len() - behind.len();
             if keep(name, value) {
                 self.bytes.copy_within(from..next, to);
@@ -109,7 +109,7 @@ impl Fields {
 }
 
 /// Splits the first field of `bytes` from the rest.
-fn split(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+fn split_field(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (name, behind) = bytes.split_first_chunk::<LEN>()?;
     let (value, behind) = behind.split_first_chunk::<LEN>()?;
     let (name, behind) = behind.split_at_checked(usize::from_ne_bytes(*name))?;
@@ -124,9 +124,9 @@ pub fn is_one_of(name: &[u8], names: &[impl AsRef<[u8]>]) -> bool {
 
 /// Returns whether any comma-separated element of the fields called `name` equals `token`, in any
 /// letter case.
-pub fn lists(fields: &Fields, name: &str, token: &str) -> bool {
+pub fn lists_token(fields: &Fields, name: &str, token: &str) -> bool {
     let is = |e: &[u8]| e.eq_ignore_ascii_case(token.as_bytes());
-    fields.all(name).any(|v| elements(v).any(is))
+    fields.all_values(name).any(|v| elements(v).any(is))
 }
 
 /// Returns the elements of a comma-separated list (RFC 9110, 5.6.1), empty ones too.
@@ -171,13 +171,16 @@ mod tests {
         f.push("Set-Cookie", "a=1");
         f.push("X", "");
         f.push("set-cookie", "b=2");
-        assert_eq!(f.all("SET-COOKIE").collect::<Vec<_>>(), [b"a=1", b"b=2"]);
-        assert_eq!(f.first("x"), Some(&b""[..]));
+        assert_eq!(
+            f.all_values("SET-COOKIE").collect::<Vec<_>>(),
+            [b"a=1", b"b=2"]
+        );
+        assert_eq!(f.first_value("x"), Some(&b""[..]));
         f.push("Y", "c");
         f.retain(|n, _| n != b"X");
         assert_eq!(f.len(), 3);
-        assert!(!f.has("x"));
-        assert_eq!(f.first("y"), Some(&b"c"[..]));
+        assert!(!f.has_field("x"));
+        assert_eq!(f.first_value("y"), Some(&b"c"[..]));
         f.retain(|n, _| n != b"Y");
         let mut same = Fields::with_capacity(2, 64);
         same.push("Set-Cookie", "a=1");
@@ -198,7 +201,7 @@ mod tests {
     fn lists_finds_an_element() {
         let mut f = Fields::new();
         f.push("Connection", "keep-alive, Close");
-        assert!(lists(&f, "connection", "close"));
-        assert!(!lists(&f, "connection", "clos"));
+        assert!(lists_token(&f, "connection", "close"));
+        assert!(!lists_token(&f, "connection", "clos"));
     }
 }

@@ -49,23 +49,23 @@ impl Block {
             Some(_) => return None,
         };
         let block = Self {
-            base: wide(address),
+            base: to_ipv6(address),
             bits: before + bits,
         };
-        (block.base.to_bits() & !block.mask() == 0).then_some(block)
+        (block.base.to_bits() & !block.bit_mask() == 0).then_some(block)
     }
 
-    fn mask(self) -> u128 {
+    fn bit_mask(self) -> u128 {
         u128::MAX.checked_shl(128 - self.bits).unwrap_or_default()
     }
 
     /// Returns whether `address` is in the block; `::ffff:10.0.0.1` is 10.0.0.1.
     pub fn contains(self, address: IpAddr) -> bool {
-        wide(address).to_bits() & self.mask() == self.base.to_bits()
+        to_ipv6(address).to_bits() & self.bit_mask() == self.base.to_bits()
     }
 }
 
-fn wide(address: IpAddr) -> Ipv6Addr {
+fn to_ipv6(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
         IpAddr::V6(v6) => v6,
@@ -105,7 +105,7 @@ impl ForwardedField {
     ];
 
     /// Returns the field's name.
-    pub fn name(self) -> &'static str {
+    pub fn field_name(self) -> &'static str {
         match self {
             Self::Forwarded => "Forwarded",
             Self::For => "X-Forwarded-For",
@@ -158,7 +158,7 @@ impl Trusted {
     ///
     /// # Errors
     /// A relevant field cannot be read: 400.
-    pub fn origin(
+    pub fn forwarded_params(
         &self,
         fields: &Fields,
         peer: Option<IpAddr>,
@@ -167,17 +167,17 @@ impl Trusted {
             return Ok(None);
         }
         let origin = if self.fields.contains(&ForwardedField::Forwarded) {
-            self.forwarded(fields)?
+            self.parse_forwarded(fields)?
         } else {
-            self.x_forwarded(fields)?
+            self.parse_x_forwarded(fields)?
         };
         Ok((origin != ForwardedParams::default()).then_some(origin))
     }
 
-    fn forwarded(&self, fields: &Fields) -> Result<ForwardedParams, Unreadable> {
-        let bad = Unreadable(ForwardedField::Forwarded.name());
+    fn parse_forwarded(&self, fields: &Fields) -> Result<ForwardedParams, Unreadable> {
+        let bad = Unreadable(ForwardedField::Forwarded.field_name());
         let mut hops = Vec::new();
-        for line in fields.all("forwarded") {
+        for line in fields.all_values("forwarded") {
             add_hops(line, &mut hops).ok_or(bad)?;
         }
         let mut origin = ForwardedParams::default();
@@ -190,7 +190,7 @@ impl Trusted {
             // saw there.
             origin.https = match &hop.proto {
                 None => origin.https,
-                Some(proto) => Some(scheme(proto).ok_or(bad)?),
+                Some(proto) => Some(parse_scheme(proto).ok_or(bad)?),
             };
             origin.host = match &hop.host {
                 None => origin.host,
@@ -207,10 +207,13 @@ impl Trusted {
         Ok(origin)
     }
 
-    fn x_forwarded(&self, fields: &Fields) -> Result<ForwardedParams, Unreadable> {
+    fn parse_x_forwarded(&self, fields: &Fields) -> Result<ForwardedParams, Unreadable> {
         let list = |field: ForwardedField| -> Vec<&[u8]> {
             if self.fields.contains(&field) {
-                fields.all(field.name()).flat_map(elements).collect()
+                fields
+                    .all_values(field.field_name())
+                    .flat_map(elements)
+                    .collect()
             } else {
                 Vec::new()
             }
@@ -219,7 +222,7 @@ impl Trusted {
         let nodes = list(ForwardedField::For);
         let mut at = nodes.len();
         for node in nodes.iter().rev() {
-            let node = NodeName::parse(node).ok_or(Unreadable(ForwardedField::For.name()))?;
+            let node = NodeName::parse(node).ok_or(Unreadable(ForwardedField::For.field_name()))?;
             at -= 1;
             let NodeName::Address(client, port) = node else {
                 break;
@@ -230,15 +233,15 @@ impl Trusted {
             }
         }
         let said = |field| (field, list(field), (at, nodes.len()));
-        origin.https = of_hop(said(ForwardedField::Proto), scheme)?;
-        origin.host = of_hop(said(ForwardedField::Host), Authority::parse)?;
-        origin.port = of_hop(said(ForwardedField::Port), port)?;
+        origin.https = value_for_hop(said(ForwardedField::Proto), parse_scheme)?;
+        origin.host = value_for_hop(said(ForwardedField::Host), Authority::parse)?;
+        origin.port = value_for_hop(said(ForwardedField::Port), port_from_bytes)?;
         Ok(origin)
     }
 }
 
 /// Returns a field's statement about the hop `at`. The field has one element for all `hops`, or one for each.
-fn of_hop<T>(
+fn value_for_hop<T>(
     (field, said, (at, hops)): (ForwardedField, Vec<&[u8]>, (usize, usize)),
     read: fn(&[u8]) -> Option<T>,
 ) -> Result<Option<T>, Unreadable> {
@@ -249,10 +252,10 @@ fn of_hop<T>(
         _ => None,
     };
     let value = one.and_then(|one| read(one));
-    value.map(Some).ok_or(Unreadable(field.name()))
+    value.map(Some).ok_or(Unreadable(field.field_name()))
 }
 
-fn scheme(text: &[u8]) -> Option<bool> {
+fn parse_scheme(text: &[u8]) -> Option<bool> {
     match text {
         t if t.eq_ignore_ascii_case(b"https") => Some(true),
         t if t.eq_ignore_ascii_case(b"http") => Some(false),
@@ -260,7 +263,7 @@ fn scheme(text: &[u8]) -> Option<bool> {
     }
 }
 
-fn port(text: &[u8]) -> Option<u16> {
+fn port_from_bytes(text: &[u8]) -> Option<u16> {
     parse_port(str::from_utf8(text).ok()?)
 }
 
@@ -285,10 +288,10 @@ impl NodeName {
         };
         let port = match port {
             // An obfuscated port (`_x`) says nothing.
-            Some(port) if !obfuscated(port) => Some(parse_port(port)?),
+            Some(port) if !is_obfuscated(port) => Some(parse_port(port)?),
             _ => None,
         };
-        if name.eq_ignore_ascii_case("unknown") || obfuscated(name) {
+        if name.eq_ignore_ascii_case("unknown") || is_obfuscated(name) {
             return Some(Self::Hidden);
         }
         let bare = name.strip_prefix('[').and_then(|n| n.strip_suffix(']'));
@@ -302,7 +305,7 @@ impl NodeName {
 }
 
 /// Recognizes an obfuscated name (RFC 7239, 6.3): `"_" 1*( ALPHA / DIGIT / "." / "_" / "-")`.
-fn obfuscated(name: &str) -> bool {
+fn is_obfuscated(name: &str) -> bool {
     let rest = name.strip_prefix('_').unwrap_or_default();
     !rest.is_empty()
         && rest
@@ -323,7 +326,7 @@ struct Hop {
 fn add_hops(line: &[u8], hops: &mut Vec<Hop>) -> Option<()> {
     let (mut rest, mut hop) = (line.trim_ascii(), Hop::default());
     loop {
-        rest = pair(rest, &mut hop)?.trim_ascii_start();
+        rest = parse_pair(rest, &mut hop)?.trim_ascii_start();
         let Some((separator, more)) = rest.split_first() else {
             hops.push(hop);
             return Some(());
@@ -338,13 +341,13 @@ fn add_hops(line: &[u8], hops: &mut Vec<Hop>) -> Option<()> {
 }
 
 /// Reads a forwarded-pair: token "=" value. A name comes once in an element.
-fn pair<'l>(line: &'l [u8], hop: &mut Hop) -> Option<&'l [u8]> {
-    let (name, rest) = token(line)?;
+fn parse_pair<'l>(line: &'l [u8], hop: &mut Hop) -> Option<&'l [u8]> {
+    let (name, rest) = split_token(line)?;
     let rest = rest.strip_prefix(b"=")?;
     let (value, rest) = match rest.first() {
-        Some(b'"') => quoted(rest)?,
+        Some(b'"') => split_quoted(rest)?,
         _ => {
-            let (value, rest) = token(rest)?;
+            let (value, rest) = split_token(rest)?;
             (value.to_vec(), rest)
         }
     };
@@ -357,7 +360,7 @@ fn pair<'l>(line: &'l [u8], hop: &mut Hop) -> Option<&'l [u8]> {
     place.replace(value).is_none().then_some(rest)
 }
 
-fn token(line: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_token(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = line
         .iter()
         .position(|&b| !is_token(b))
@@ -366,7 +369,7 @@ fn token(line: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Reads a quoted-string (RFC 9110, 5.6.4).
-fn quoted(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+fn split_quoted(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut text = Vec::new();
     let mut bytes = line.iter().enumerate().skip(1);
     while let Some((at, &b)) = bytes.next() {

@@ -1,6 +1,6 @@
 //! Requests that arrive as variables: from a web server in front of us, over FastCGI or SCGI.
 //!
-//! [`request`] makes the head that the same request would have had over HTTP. It also returns other facts that the front
+//! [`parse_request`] makes the head that the same request would have had over HTTP. It also returns other facts that the front
 //! server knows: both ends, the user it has verified, and the file that it means.
 //!
 //! Decisions:
@@ -88,13 +88,13 @@ const NAMES: [&str; 21] = [
 
 impl<'p> HeadVariables<'p> {
     /// Returns the value of a variable. An empty variable counts as not set.
-    fn value(&self, name: &str) -> Option<&'p [u8]> {
+    fn variable_value(&self, name: &str) -> Option<&'p [u8]> {
         let at = NAMES.iter().position(|&n| n == name)?;
         self.values[at].filter(|v| !v.is_empty())
     }
 
-    fn text(&self, name: &str) -> Option<&'p str> {
-        str::from_utf8(self.value(name)?).ok()
+    fn variable_text(&self, name: &str) -> Option<&'p str> {
+        str::from_utf8(self.variable_value(name)?).ok()
     }
 }
 
@@ -102,7 +102,7 @@ impl<'p> HeadVariables<'p> {
 ///
 /// # Errors
 /// The request would be refused over HTTP as well: 400, 405, 413, 414, 431 or 501.
-pub fn request<'p>(
+pub fn parse_request<'p>(
     params: impl IntoIterator<Item = (&'p [u8], &'p [u8])>,
     limits: &HeadLimits,
 ) -> Result<Gateway, HeadError> {
@@ -114,41 +114,45 @@ pub fn request<'p>(
         }
         if let Some(at) = NAMES.iter().position(|n| n.as_bytes() == name) {
             if known.values[at].replace(value).is_some() && name == b"CONTENT_LENGTH" {
-                return Err(HeadError::bad("CONTENT_LENGTH came twice"));
+                return Err(HeadError::bad_request("CONTENT_LENGTH came twice"));
             }
         } else if let Some(field) = name.strip_prefix(b"HTTP_") {
             // nginx sends these in addition. CONTENT_TYPE and CONTENT_LENGTH hold the same values.
             if matches!(field, b"CONTENT_TYPE" | b"CONTENT_LENGTH") {
                 continue;
             }
-            push(&mut fields, field, value, limits)?;
+            push_field(&mut fields, field, value, limits)?;
         }
     }
-    if let Some(media) = known.value("CONTENT_TYPE") {
-        push(&mut fields, b"CONTENT_TYPE", media, limits)?;
+    if let Some(media) = known.variable_value("CONTENT_TYPE") {
+        push_field(&mut fields, b"CONTENT_TYPE", media, limits)?;
     }
-    let (script_name, path_info) = path(&known)?;
-    let head = head(&known, fields, [script_name, path_info].concat(), limits)?;
+    let (script_name, path_info) = script_path(&known)?;
+    let head = build_head(&known, fields, [script_name, path_info].concat(), limits)?;
     let absolute = |value: &[u8]| value.starts_with(b"/").then(|| value.to_vec());
     Ok(Gateway {
         head,
         file: known
-            .value("SCRIPT_FILENAME")
-            .and_then(|f| absolute(bare(f))),
-        document_root: known.value("DOCUMENT_ROOT").and_then(absolute),
+            .variable_value("SCRIPT_FILENAME")
+            .and_then(|f| absolute(strip_proxy_prefix(f))),
+        document_root: known.variable_value("DOCUMENT_ROOT").and_then(absolute),
         script_name: script_name.to_vec(),
         path_info: path_info.to_vec(),
-        remote: known.text("REMOTE_ADDR").and_then(address),
-        remote_port: known.text("REMOTE_PORT").and_then(|p| p.parse().ok()),
-        local: known.text("SERVER_ADDR").and_then(address),
-        port: known.text("SERVER_PORT").and_then(|p| p.parse().ok()),
-        https: https(&known),
-        user: user(&known),
+        remote: known.variable_text("REMOTE_ADDR").and_then(parse_address),
+        remote_port: known
+            .variable_text("REMOTE_PORT")
+            .and_then(|p| p.parse().ok()),
+        local: known.variable_text("SERVER_ADDR").and_then(parse_address),
+        port: known
+            .variable_text("SERVER_PORT")
+            .and_then(|p| p.parse().ok()),
+        https: is_https(&known),
+        user: verified_user(&known),
     })
 }
 
 /// Removes the prefix of Apache (mod_proxy_fcgi): `proxy:fcgi://host:port/path`, `proxy:unix:/s|fcgi://host/path`.
-fn bare(file: &[u8]) -> &[u8] {
+fn strip_proxy_prefix(file: &[u8]) -> &[u8] {
     let Some(url) = file.strip_prefix(b"proxy:") else {
         return file;
     };
@@ -159,7 +163,7 @@ fn bare(file: &[u8]) -> &[u8] {
     memchr::memchr(b'/', host).map_or(b"", |at| &host[at..])
 }
 
-fn address(text: &str) -> Option<IpAddr> {
+fn parse_address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
     bare.unwrap_or(text)
         .parse()
@@ -167,40 +171,42 @@ fn address(text: &str) -> Option<IpAddr> {
         .map(|a: IpAddr| a.to_canonical())
 }
 
-fn https(known: &HeadVariables<'_>) -> bool {
+fn is_https(known: &HeadVariables<'_>) -> bool {
     let is = |name, wanted: &str| {
-        let value: Option<&str> = known.text(name);
+        let value: Option<&str> = known.variable_text(name);
         value.is_some_and(|v| v.eq_ignore_ascii_case(wanted))
     };
-    match known.value("HTTPS") {
+    match known.variable_value("HTTPS") {
         Some(_) => is("HTTPS", "on") || is("HTTPS", "1"),
         None => is("REQUEST_SCHEME", "https"),
     }
 }
 
 /// Returns the user and how the front has verified the user; `None`: the name is only the client's claim.
-fn user(known: &HeadVariables<'_>) -> Option<(String, String)> {
-    let user = known.text("REMOTE_USER").filter(|u| !u.contains('\0'))?;
+fn verified_user(known: &HeadVariables<'_>) -> Option<(String, String)> {
+    let user = known
+        .variable_text("REMOTE_USER")
+        .filter(|u| !u.contains('\0'))?;
     let scheme = known
-        .text("AUTH_TYPE")
+        .variable_text("AUTH_TYPE")
         .filter(|s| !s.contains('\0') && !s.trim().is_empty())?;
     let by_haproxy = known
-        .value("SERVER_SOFTWARE")
+        .variable_value("SERVER_SOFTWARE")
         .is_some_and(|s| s.starts_with(b"HAProxy"));
     let is_claim = by_haproxy && scheme.eq_ignore_ascii_case("basic");
     (!is_claim).then(|| (user.to_owned(), scheme.to_owned()))
 }
 
 /// Returns SCRIPT_NAME and PATH_INFO.
-fn path<'p>(known: &HeadVariables<'p>) -> Result<(&'p [u8], &'p [u8]), HeadError> {
-    let script_name = known.value("SCRIPT_NAME").unwrap_or_default();
-    let path_info = known.value("PATH_INFO").unwrap_or_default();
+fn script_path<'p>(known: &HeadVariables<'p>) -> Result<(&'p [u8], &'p [u8]), HeadError> {
+    let script_name = known.variable_value("SCRIPT_NAME").unwrap_or_default();
+    let path_info = known.variable_value("PATH_INFO").unwrap_or_default();
     let whole = [script_name, path_info];
     if whole
         .iter()
         .any(|part| !part.is_empty() && !part.starts_with(b"/"))
     {
-        return Err(HeadError::bad(
+        return Err(HeadError::bad_request(
             "SCRIPT_NAME or PATH_INFO does not begin with a slash",
         ));
     }
@@ -212,24 +218,26 @@ fn path<'p>(known: &HeadVariables<'p>) -> Result<(&'p [u8], &'p [u8]), HeadError
     }
 }
 
-fn head(
+fn build_head(
     known: &HeadVariables<'_>,
     fields: Fields,
     path: Vec<u8>,
     limits: &HeadLimits,
 ) -> Result<Head, HeadError> {
-    let method = Method::parse(known.value("REQUEST_METHOD").unwrap_or(b"GET"))?;
-    let uri = known.value("REQUEST_URI").or(known.value("DOCUMENT_URI"));
+    let method = Method::parse(known.variable_value("REQUEST_METHOD").unwrap_or(b"GET"))?;
+    let uri = known
+        .variable_value("REQUEST_URI")
+        .or(known.variable_value("DOCUMENT_URI"));
     let query = known.values[5];
-    let target = Target::passed_on(uri, path, query, limits.target, limits.encoded_slash)?;
-    let version = match known.value("SERVER_PROTOCOL") {
+    let target = Target::from_gateway(uri, path, query, limits.target, limits.encoded_slash)?;
+    let version = match known.variable_value("SERVER_PROTOCOL") {
         Some(b"HTTP/1.0") => Version::Http10,
         _ => Version::Http11,
     };
-    let Authority { host, port } = authority(known, &fields)?;
-    let body = match known.value("CONTENT_LENGTH") {
+    let Authority { host, port } = requested_authority(known, &fields)?;
+    let body = match known.variable_value("CONTENT_LENGTH") {
         None => BodyLen::None,
-        Some(n) => BodyLen::Length(crate::h1::content_length(n)?),
+        Some(n) => BodyLen::Length(crate::h1::parse_content_length(n)?),
     };
     Ok(Head {
         method,
@@ -245,18 +253,18 @@ fn head(
 }
 
 /// Returns Host, else SERVER_NAME. SERVER_NAME may be a pattern, so no value of it makes the request fail.
-fn authority(known: &HeadVariables<'_>, fields: &Fields) -> Result<Authority, HeadError> {
-    match fields.first("host") {
+fn requested_authority(known: &HeadVariables<'_>, fields: &Fields) -> Result<Authority, HeadError> {
+    match fields.first_value("host") {
         Some(host) if !host.is_empty() => Authority::parse(host).ok_or(HeadError::HOST),
         _ => Ok(known
-            .value("SERVER_NAME")
+            .variable_value("SERVER_NAME")
             .and_then(Authority::parse)
             .unwrap_or_default()),
     }
 }
 
 /// Adds the field of a variable.
-fn push(
+fn push_field(
     fields: &mut Fields,
     variable: &[u8],
     value: &[u8],
@@ -274,10 +282,10 @@ fn push(
         b => b.to_ascii_lowercase(),
     };
     let name: Vec<u8> = variable.iter().map(letter).collect();
-    let has = |fields: &Fields| fields.has(str::from_utf8(&name).unwrap_or_default());
+    let has = |fields: &Fields| fields.has_field(str::from_utf8(&name).unwrap_or_default());
     match variable {
         b"TRANSFER_ENCODING" if has(fields) => {
-            return Err(HeadError::bad("HTTP_TRANSFER_ENCODING came twice"));
+            return Err(HeadError::bad_request("HTTP_TRANSFER_ENCODING came twice"));
         }
         b"HOST" | b"AUTHORIZATION" | b"CONTENT_TYPE" => fields.retain(|other, _| other != name),
         _ => {}
@@ -297,7 +305,7 @@ mod tests {
 
     fn read(pairs: Pairs<'_>) -> Result<Gateway, HeadError> {
         let params = pairs.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes()));
-        request(params, &HeadLimits::default())
+        parse_request(params, &HeadLimits::default())
     }
 
     /// Variables that nginx sends with `include fastcgi.conf`, shortened.
@@ -340,9 +348,9 @@ mod tests {
             (&*g.head.host, g.head.body),
             ("www.example.org", BodyLen::Length(5))
         );
-        assert_eq!(g.head.fields.first("x-a-b"), Some(&b"c, d"[..]));
+        assert_eq!(g.head.fields.first_value("x-a-b"), Some(&b"c, d"[..]));
         assert_eq!(
-            g.head.fields.first("content-type"),
+            g.head.fields.first_value("content-type"),
             Some(&b"text/plain"[..])
         );
         assert_eq!(g.file.as_deref(), Some(&b"/srv/cgi-bin/a.cgi"[..]));
@@ -474,11 +482,17 @@ mod tests {
         assert_eq!(g.file.as_deref(), Some(&b"/b"[..]));
         assert!(!twice("HTTPS", "on", "off").https);
         let g = twice("HTTP_X", "1", "2");
-        assert_eq!(g.head.fields.all("x").collect::<Vec<_>>(), [b"1", b"2"]);
+        assert_eq!(
+            g.head.fields.all_values("x").collect::<Vec<_>>(),
+            [b"1", b"2"]
+        );
         let g = twice("HTTP_HOST", "a", "b");
-        assert_eq!((&*g.head.host, g.head.fields.all("host").count()), ("b", 1));
+        assert_eq!(
+            (&*g.head.host, g.head.fields.all_values("host").count()),
+            ("b", 1)
+        );
         let g = twice("HTTP_AUTHORIZATION", "Basic a", "Basic b");
-        let all: Vec<_> = g.head.fields.all("authorization").collect();
+        let all: Vec<_> = g.head.fields.all_values("authorization").collect();
         assert_eq!(all, [b"Basic b"]);
     }
 
@@ -521,7 +535,7 @@ mod tests {
         fn no_input_panics(at in 0..NAMES.len(), value in "\\PC{0,30}", name in "[A-Z_]{0,9}", raw: Vec<u8>) {
             let _ = read(&with(NAMES[at], &value));
             let _ = read(&with(&name, &value));
-            let _ = request([(NAMES[at].as_bytes(), &raw[..]), (&raw[..], value.as_bytes())], &HeadLimits::default());
+            let _ = parse_request([(NAMES[at].as_bytes(), &raw[..]), (&raw[..], value.as_bytes())], &HeadLimits::default());
         }
     }
 }

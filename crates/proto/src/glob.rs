@@ -18,16 +18,16 @@ impl Glob {
 
     /// Returns whether the pattern fits a name. Takes at most as many steps as the pattern has stars, each over
     /// the whole name.
-    pub fn fits(&self, name: &[u8]) -> bool {
-        self.fits_by(name, |a, b| a == b)
+    pub fn matches_name(&self, name: &[u8]) -> bool {
+        self.matches_by(name, |a, b| a == b)
     }
 
     /// Returns whether the pattern fits a name in any letter case.
-    pub fn fits_in_any_case(&self, name: &[u8]) -> bool {
-        self.fits_by(name, |a, b| a.eq_ignore_ascii_case(b))
+    pub fn matches_any_case(&self, name: &[u8]) -> bool {
+        self.matches_by(name, |a, b| a.eq_ignore_ascii_case(b))
     }
 
-    fn fits_by(&self, mut name: &[u8], same: impl Fn(&[u8], &[u8]) -> bool) -> bool {
+    fn matches_by(&self, mut name: &[u8], same: impl Fn(&[u8], &[u8]) -> bool) -> bool {
         let mut parts = self.0.as_bytes().split(|&b| b == b'*');
         let first = parts.next().unwrap_or_default();
         match name.split_at_checked(first.len()) {
@@ -79,9 +79,9 @@ mod tests {
             ("*ab*", "aab", true),
         ] {
             let glob = Glob::parse(pattern).unwrap();
-            assert_eq!(glob.fits(name.as_bytes()), fits, "{pattern} {name}");
+            assert_eq!(glob.matches_name(name.as_bytes()), fits, "{pattern} {name}");
         }
-        assert!(Glob::parse("*.cgi").unwrap().fits_in_any_case(b"A.CGI"));
+        assert!(Glob::parse("*.cgi").unwrap().matches_any_case(b"A.CGI"));
         for wrong in ["", "a/b", ".x", "\0"] {
             assert_eq!(Glob::parse(wrong), None, "{wrong:?}");
         }
@@ -90,6 +90,6 @@ mod tests {
     #[test]
     fn stars_cost_little() {
         let glob = Glob::parse(&format!("{}b", "a*".repeat(100))).unwrap();
-        assert!(!glob.fits("a".repeat(10_000).as_bytes()));
+        assert!(!glob.matches_name("a".repeat(10_000).as_bytes()));
     }
 }

@@ -1,14 +1,14 @@
 //! Request heads of HTTP/2 (RFC 9113, 8), made from pseudo-fields and fields.
 //!
-//! [`head`] takes and refuses the same requests as [`Head::parse`], so later code need not know the version of a request. A
+//! [`build_head`] takes and refuses the same requests as [`Head::parse`], so later code need not know the version of a request. A
 //! request that RFC 9113 calls malformed gets 400, unless it ends the stream before.
 
 use crate::{
     Fields,
     fields::{is_text, is_token},
     h1::{
-        BodyLen, FramingFields, Head, HeadError, HeadLimits, Method, Once, Version, content_length,
-        host_of_target,
+        BodyLen, FramingFields, Head, HeadError, HeadLimits, Method, Once, Version,
+        parse_content_length, set_host_field,
     },
     target::{Authority, Target},
 };
@@ -44,7 +44,7 @@ const AROUND: usize = ": \r\n".len();
 ///
 /// # Errors
 /// The errors of [`Head::parse`], and requests that RFC 9113, 8.2 and 8.3.1 call malformed.
-pub fn head<'a>(
+pub fn build_head<'a>(
     asked: &PseudoFields<'a>,
     fields: impl Iterator<Item = (&'a str, &'a [u8])>,
     limits: &HeadLimits,
@@ -55,26 +55,28 @@ pub fn head<'a>(
     };
     let target = Target::parse_with(asked.path, limits.target, limits.encoded_slash)?;
     if target.authority().is_some() {
-        return Err(HeadError::bad(":path is not a path"));
+        return Err(HeadError::bad_request(":path is not a path"));
     }
     if target.path() == b"*" && method.as_str() != "OPTIONS" {
-        return Err(HeadError::bad("target `*` without the method OPTIONS"));
+        return Err(HeadError::bad_request(
+            "target `*` without the method OPTIONS",
+        ));
     }
     let line = asked.method.len() + asked.path.len();
-    let (mut fields, framing) = copied(fields, line, limits)?;
-    let Authority { host, port } = authority(asked.authority, framing.host)?;
+    let (mut fields, framing) = copy_fields(fields, line, limits)?;
+    let Authority { host, port } = requested_authority(asked.authority, framing.host)?;
     if let Some(authority) = asked.authority.and_then(|a| str::from_utf8(a).ok()) {
-        host_of_target(&mut fields, authority);
+        set_host_field(&mut fields, authority);
     }
     let body = match (framing.content_length, asked.ended) {
         (Once::Absent, _) if asked.websocket.is_some() => BodyLen::None,
         (_, _) if asked.websocket.is_some() => {
-            return Err(HeadError::bad("a WebSocket with Content-Length"));
+            return Err(HeadError::bad_request("a WebSocket with Content-Length"));
         }
-        (Once::Several, _) => return Err(HeadError::bad("several Content-Length")),
-        (Once::One(value), ended) => match BodyLen::Length(content_length(value)?) {
+        (Once::Several, _) => return Err(HeadError::bad_request("several Content-Length")),
+        (Once::One(value), ended) => match BodyLen::Length(parse_content_length(value)?) {
             BodyLen::Length(1..) if ended => {
-                return Err(HeadError::bad("Content-Length without a body"));
+                return Err(HeadError::bad_request("Content-Length without a body"));
             }
             length => length,
         },
@@ -104,7 +106,7 @@ pub fn head<'a>(
 }
 
 /// Copies the fields, and picks out the framing of the message. The request line has this many bytes.
-fn copied<'a>(
+fn copy_fields<'a>(
     all: impl Iterator<Item = (&'a str, &'a [u8])>,
     line: usize,
     limits: &HeadLimits,
@@ -113,7 +115,7 @@ fn copied<'a>(
     for (name, value) in all {
         let lower = |b: u8| is_token(b) && !b.is_ascii_uppercase();
         if name.is_empty() || !name.bytes().all(lower) {
-            return Err(HeadError::bad(
+            return Err(HeadError::bad_request(
                 "a field name that is not a token in lower case",
             ));
         }
@@ -121,11 +123,15 @@ fn copied<'a>(
             return Err(HeadError::CONTROL);
         }
         if value != value.trim_ascii() {
-            return Err(HeadError::bad("a field value with white space around it"));
+            return Err(HeadError::bad_request(
+                "a field value with white space around it",
+            ));
         }
         let te = name == "te" && !value.eq_ignore_ascii_case(b"trailers");
         if te || OF_CONNECTION.contains(&name) {
-            return Err(HeadError::bad("a field that concerns the connection"));
+            return Err(HeadError::bad_request(
+                "a field that concerns the connection",
+            ));
         }
         bytes += name.len() + value.len() + AROUND;
         if bytes > limits.bytes {
@@ -134,23 +140,23 @@ fn copied<'a>(
         if fields.len() == limits.fields {
             return Err(HeadError::MANY_FIELDS);
         }
-        framing.note(name, value);
+        framing.note_field(name, value);
         fields.push(name, value);
     }
     Ok((fields, framing))
 }
 
 /// Returns the requested host: `:authority`, with which Host must agree (RFC 9113, 8.3.1), else Host.
-fn authority(asked: Option<&[u8]>, host: Once<'_>) -> Result<Authority, HeadError> {
+fn requested_authority(asked: Option<&[u8]>, host: Once<'_>) -> Result<Authority, HeadError> {
     let parsed = |value| Authority::parse(value).ok_or(HeadError::HOST);
     match (asked, host) {
-        (_, Once::Several) => Err(HeadError::bad("several Host")),
-        (None, Once::Absent) => Err(HeadError::bad("neither :authority nor Host")),
+        (_, Once::Several) => Err(HeadError::bad_request("several Host")),
+        (None, Once::Absent) => Err(HeadError::bad_request("neither :authority nor Host")),
         (Some(asked), Once::Absent) => parsed(asked),
         (None, Once::One(host)) => parsed(host),
         (Some(asked), Once::One(host)) => match (parsed(asked)?, parsed(host)?) {
             (asked, host) if asked == host => Ok(asked),
-            _ => Err(HeadError::bad("Host and :authority disagree")),
+            _ => Err(HeadError::bad_request("Host and :authority disagree")),
         },
     }
 }
@@ -176,7 +182,7 @@ mod tests {
             fields: 9,
             ..HeadLimits::default()
         };
-        head(&asked, fields, &limits)
+        build_head(&asked, fields, &limits)
     }
 
     #[test]
@@ -208,7 +214,7 @@ mod tests {
             ("sec-websocket-key", "a2V5"),
             version,
         ] {
-            let values: Vec<_> = head.fields.all(name).collect();
+            let values: Vec<_> = head.fields.all_values(name).collect();
             assert_eq!(values, [value.as_bytes()], "{name}");
         }
         let refused = read(asked, &[("content-length", "0")]).unwrap_err();
@@ -229,7 +235,8 @@ mod tests {
         };
         let host = |asked, fields: Pairs<'_>| {
             let head = read(asked, fields).map_err(|e| e.status)?;
-            let field = String::from_utf8_lossy(head.fields.first("host").unwrap()).into_owned();
+            let field =
+                String::from_utf8_lossy(head.fields.first_value("host").unwrap()).into_owned();
             Ok((head.host, head.port, field))
         };
         let asked = |host: &str, field: &str| Ok((host.into(), Some(8080), field.into()));
@@ -354,7 +361,7 @@ mod tests {
         fn no_input_panics(method: Vec<u8>, path: Vec<u8>, host: Option<Vec<u8>>, name in "\\PC{0,9}", value: Vec<u8>, ended: bool) {
             let authority = host.as_deref();
             let asked = PseudoFields { method: &method, authority, path: &path, ended, websocket: None };
-            let _ = head(&asked, [(&*name, &*value)].into_iter(), &HeadLimits::default());
+            let _ = build_head(&asked, [(&*name, &*value)].into_iter(), &HeadLimits::default());
         }
     }
 }

@@ -21,18 +21,18 @@ impl HeadError {
     pub(crate) const MANY_FIELDS: Self =
         Self::new(431, "more header fields than are taken (max_fields)");
     /// A Host field or `:authority` cannot be read.
-    pub(crate) const HOST: Self = Self::bad("Host is not a host and a port");
+    pub(crate) const HOST: Self = Self::bad_request("Host is not a host and a port");
     /// An expectation is unknown (RFC 9110, 10.1.1).
     pub(crate) const EXPECTATION: Self = Self::new(417, "an expectation other than 100-continue");
     /// A field value holds a byte that is not allowed in fields.
-    pub(crate) const CONTROL: Self = Self::bad("a field value with a control byte");
+    pub(crate) const CONTROL: Self = Self::bad_request("a field value with a control byte");
 
     pub(crate) const fn new(status: u16, why: &'static str) -> Self {
         Self { status, why }
     }
 
     /// Makes a 400.
-    pub(crate) const fn bad(why: &'static str) -> Self {
+    pub(crate) const fn bad_request(why: &'static str) -> Self {
         Self::new(400, why)
     }
 }

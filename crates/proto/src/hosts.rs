@@ -15,7 +15,7 @@ impl Hosts {
     }
 
     /// Returns the first name, as it is typed.
-    pub fn first(&self) -> &str {
+    pub fn first_name(&self) -> &str {
         self.0.first().map_or("", String::as_str)
     }
 
@@ -26,7 +26,7 @@ impl Hosts {
 
     /// Returns an example of a host that fits the first name.
     pub fn example(&self) -> String {
-        self.first().replacen('*', "www", 1)
+        self.first_name().replacen('*', "www", 1)
     }
 
     /// Returns whether a name is a wildcard.
@@ -36,8 +36,10 @@ impl Hosts {
 
     /// Returns how closely a name fits `host`, without a port: [`Hosts::EXACT`], or the length of the domain above the host.
     /// `None`: no name fits.
-    pub fn fit(&self, host: &str) -> Option<usize> {
-        self.names().filter_map(|name| fit(name, host)).max()
+    pub fn match_closeness(&self, host: &str) -> Option<usize> {
+        self.names()
+            .filter_map(|name| name_closeness(name, host))
+            .max()
     }
 }
 
@@ -58,7 +60,7 @@ pub fn is_folder_name(host: &str) -> bool {
     host.len() <= HOST && host.split('.').all(label)
 }
 
-fn fit(name: &str, host: &str) -> Option<usize> {
+fn name_closeness(name: &str, host: &str) -> Option<usize> {
     let Some(domain) = name.strip_prefix('*') else {
         return name.eq_ignore_ascii_case(host).then_some(Hosts::EXACT);
     };
@@ -132,7 +134,7 @@ mod tests {
             ("ä.org", None),
             ("", None),
         ] {
-            assert_eq!(hosts.fit(host), fit, "{host}");
+            assert_eq!(hosts.match_closeness(host), fit, "{host}");
         }
         assert_eq!(hosts.example(), "example.org");
         assert!(Hosts::new(Vec::new()).is_none());

@@ -18,7 +18,7 @@ pub type Ends = Option<(SocketAddr, SocketAddr)>;
 pub struct ProxyError;
 
 /// Parses the header at the beginning of a connection.
-pub fn parse(buf: &[u8]) -> Result<Parsed<Ends>, ProxyError> {
+pub fn parse_header(buf: &[u8]) -> Result<Parsed<Ends>, ProxyError> {
     let signed = buf.len().min(SIGNATURE.len());
     if buf[..signed] != SIGNATURE[..signed] {
         return Err(ProxyError);
@@ -35,8 +35,8 @@ pub fn parse(buf: &[u8]) -> Result<Parsed<Ends>, ProxyError> {
     };
     let ends = match (command & 0x0f, family) {
         (0, _) => None,
-        (1, 0x11) => Some(ends::<4>(block).ok_or(ProxyError)?),
-        (1, 0x21) => Some(ends::<16>(block).ok_or(ProxyError)?),
+        (1, 0x11) => Some(parse_ends::<4>(block).ok_or(ProxyError)?),
+        (1, 0x21) => Some(parse_ends::<16>(block).ok_or(ProxyError)?),
         (1, 0x31) => None,
         _ => return Err(ProxyError),
     };
@@ -44,7 +44,7 @@ pub fn parse(buf: &[u8]) -> Result<Parsed<Ends>, ProxyError> {
 }
 
 /// Reads both addresses, of `N` bytes each, then both ports.
-fn ends<const N: usize>(block: &[u8]) -> Option<(SocketAddr, SocketAddr)>
+fn parse_ends<const N: usize>(block: &[u8]) -> Option<(SocketAddr, SocketAddr)>
 where
     IpAddr: From<[u8; N]>,
 {
@@ -75,35 +75,35 @@ mod tests {
             "192.0.2.1:12345".parse().unwrap(),
             "198.51.100.2:80".parse().unwrap(),
         ));
-        assert_eq!(parse(&h), Ok(Parsed::Complete(ends, h.len())));
+        assert_eq!(parse_header(&h), Ok(Parsed::Complete(ends, h.len())));
         for cut in 0..h.len() {
-            assert_eq!(parse(&h[..cut]), Ok(Parsed::Partial), "cut at {cut}");
+            assert_eq!(parse_header(&h[..cut]), Ok(Parsed::Partial), "cut at {cut}");
         }
         let mut six = vec![0; 36];
         (six[15], six[31], six[33], six[35]) = (1, 2, 7, 8);
         let h = header(0x21, 0x21, &six);
         let ends = Some(("[::1]:7".parse().unwrap(), "[::2]:8".parse().unwrap()));
-        assert_eq!(parse(&h), Ok(Parsed::Complete(ends, h.len())));
+        assert_eq!(parse_header(&h), Ok(Parsed::Complete(ends, h.len())));
     }
 
     #[test]
     fn local_and_unix_have_no_addresses() {
         for (command, family) in [(0x20, 0), (0x21, 0x31)] {
             let h = header(command, family, &[0; 4]);
-            assert_eq!(parse(&h), Ok(Parsed::Complete(None, 20)));
+            assert_eq!(parse_header(&h), Ok(Parsed::Complete(None, 20)));
         }
     }
 
     #[test]
     fn anything_else_is_refused() {
-        assert_eq!(parse(b"GET / HTTP/1.1\r\n"), Err(ProxyError));
-        assert_eq!(parse(b"PROXY TCP4 "), Err(ProxyError));
-        assert_eq!(parse(&header(0x11, 0x11, &[0; 12])), Err(ProxyError)); // version 1
-        assert_eq!(parse(&header(0x22, 0x11, &[0; 12])), Err(ProxyError)); // unknown command
-        assert_eq!(parse(&header(0x21, 0x12, &[0; 12])), Err(ProxyError)); // datagram
-        assert_eq!(parse(&header(0x21, 0x11, &[0; 11])), Err(ProxyError)); // too short
+        assert_eq!(parse_header(b"GET / HTTP/1.1\r\n"), Err(ProxyError));
+        assert_eq!(parse_header(b"PROXY TCP4 "), Err(ProxyError));
+        assert_eq!(parse_header(&header(0x11, 0x11, &[0; 12])), Err(ProxyError)); // version 1
+        assert_eq!(parse_header(&header(0x22, 0x11, &[0; 12])), Err(ProxyError)); // unknown command
+        assert_eq!(parse_header(&header(0x21, 0x12, &[0; 12])), Err(ProxyError)); // datagram
+        assert_eq!(parse_header(&header(0x21, 0x11, &[0; 11])), Err(ProxyError)); // too short
         assert_eq!(
-            parse(&header(0x21, 0x11, &[0; 4000])[..16]),
+            parse_header(&header(0x21, 0x11, &[0; 4000])[..16]),
             Err(ProxyError)
         ); // too long
     }

@@ -36,12 +36,12 @@ pub fn evaluate(
     if *method != Method::Get {
         return Ranges::Whole;
     }
-    let mut values = fields.all("range");
+    let mut values = fields.all_values("range");
     let (Some(value), None) = (values.next(), values.next()) else {
         return Ranges::Whole;
     };
-    match parse(value, max) {
-        Some(specs) if cond::if_range(fields, current) => select(&specs, size),
+    match parse_specs(value, max) {
+        Some(specs) if cond::if_range_allows(fields, current) => select_parts(&specs, size),
         _ => Ranges::Whole,
     }
 }
@@ -56,7 +56,7 @@ enum Spec {
 }
 
 /// Parses the range-specs of a field; `None` for another unit, an invalid form, or too many.
-fn parse(value: &[u8], max: usize) -> Option<Vec<Spec>> {
+fn parse_specs(value: &[u8], max: usize) -> Option<Vec<Spec>> {
     let equals = value.iter().position(|&b| b == b'=')?;
     let (unit, set) = (&value[..equals], &value[equals + 1..]);
     if !unit.eq_ignore_ascii_case(b"bytes") {
@@ -71,28 +71,28 @@ fn parse(value: &[u8], max: usize) -> Option<Vec<Spec>> {
         if specs.len() == max {
             return None;
         }
-        specs.push(spec(element)?);
+        specs.push(parse_spec(element)?);
     }
     (!specs.is_empty()).then_some(specs)
 }
 
-fn spec(element: &[u8]) -> Option<Spec> {
+fn parse_spec(element: &[u8]) -> Option<Spec> {
     let dash = element.iter().position(|&b| b == b'-')?;
     match (&element[..dash], &element[dash + 1..]) {
-        (b"", length) => Some(Spec::Suffix(number(length)?)),
+        (b"", length) => Some(Spec::Suffix(parse_saturated(length)?)),
         (first, b"") => Some(Spec::Int {
-            first: number(first)?,
+            first: parse_saturated(first)?,
             last: u64::MAX,
         }),
         (first, last) => {
-            let (first, last) = (number(first)?, number(last)?);
+            let (first, last) = (parse_saturated(first)?, parse_saturated(last)?);
             (first <= last).then_some(Spec::Int { first, last })
         }
     }
 }
 
 /// Reads 1*DIGIT, saturated.
-fn number(digits: &[u8]) -> Option<u64> {
+fn parse_saturated(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
@@ -102,7 +102,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 /// Returns the parts of `specs` that a representation of `size` bytes satisfies (14.1.2).
-fn select(specs: &[Spec], size: u64) -> Ranges {
+fn select_parts(specs: &[Spec], size: u64) -> Ranges {
     let mut satisfied = false;
     let mut parts = Vec::with_capacity(specs.len());
     // Wider than a size: a sum saturated at the largest size would look like the whole.

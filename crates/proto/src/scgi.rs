@@ -16,12 +16,12 @@ impl ScgiRequest {
         let mut request = Self {
             variables: Vec::with_capacity(1024),
         };
-        request.variable(b"CONTENT_LENGTH", content_length.to_string().as_bytes());
-        request.variable(b"SCGI", b"1");
+        request.push_variable(b"CONTENT_LENGTH", content_length.to_string().as_bytes());
+        request.push_variable(b"SCGI", b"1");
         request
     }
 
-    fn variable(&mut self, name: &[u8], value: &[u8]) {
+    fn push_variable(&mut self, name: &[u8], value: &[u8]) {
         for part in [name, b"\0", value, b"\0"] {
             self.variables.extend_from_slice(part);
         }
@@ -38,10 +38,10 @@ impl ScgiRequest {
 }
 
 impl Sink for ScgiRequest {
-    fn put(&mut self, name: &[u8], value: &[u8]) {
+    fn put_variable(&mut self, name: &[u8], value: &[u8]) {
         // These two variables are already written, and must not come twice.
         if name != b"CONTENT_LENGTH" && name != b"SCGI" {
-            self.variable(name, value);
+            self.push_variable(name, value);
         }
     }
 }
@@ -67,8 +67,8 @@ pub struct ScgiError(pub &'static str);
 ///
 /// # Errors
 /// The bytes are no SCGI, or more than `most`.
-pub fn parse(buf: &[u8], most: usize) -> Result<Parsed<Variables<'_>>, ScgiError> {
-    let Parsed::Complete(length, at) = length(buf, most)? else {
+pub fn parse_variables(buf: &[u8], most: usize) -> Result<Parsed<Variables<'_>>, ScgiError> {
+    let Parsed::Complete(length, at) = parse_netstring_length(buf, most)? else {
         return Ok(Parsed::Partial);
     };
     let Some((&end, block)) = buf.get(at..=at + length).and_then(<[u8]>::split_last) else {
@@ -78,14 +78,14 @@ pub fn parse(buf: &[u8], most: usize) -> Result<Parsed<Variables<'_>>, ScgiError
         return Err(ScgiError("the netstring does not end in a comma"));
     }
     let variables = Variables {
-        content_length: checked(block)?,
+        content_length: check_variables(block)?,
         block,
     };
     Ok(Parsed::Complete(variables, at + length + 1))
 }
 
 /// Reads the length of the netstring. Also returns the position where the netstring begins.
-fn length(buf: &[u8], most: usize) -> Result<Parsed<usize>, ScgiError> {
+fn parse_netstring_length(buf: &[u8], most: usize) -> Result<Parsed<usize>, ScgiError> {
     let mut length = 0_usize;
     for (at, &b) in buf.iter().enumerate() {
         match b {
@@ -106,13 +106,13 @@ fn length(buf: &[u8], most: usize) -> Result<Parsed<usize>, ScgiError> {
 
 /// Checks that every name has a value, CONTENT_LENGTH is the first, and SCGI is 1. Returns the length of
 /// the body.
-fn checked(block: &[u8]) -> Result<u64, ScgiError> {
+fn check_variables(block: &[u8]) -> Result<u64, ScgiError> {
     if block.last() != Some(&0) || !memchr::memchr_iter(0, block).count().is_multiple_of(2) {
         return Err(ScgiError("a variable has no value or no end"));
     }
     let mut pairs = ScgiPairs { rest: block };
     let length = match pairs.next() {
-        Some((b"CONTENT_LENGTH", value)) => digits::length(value),
+        Some((b"CONTENT_LENGTH", value)) => digits::parse_length(value),
         _ => None,
     };
     let length = length.ok_or(ScgiError("the first variable is not a CONTENT_LENGTH"))?;
@@ -137,7 +137,7 @@ pub struct ScgiPairs<'b> {
 }
 
 impl<'b> ScgiPairs<'b> {
-    fn word(&mut self) -> Option<&'b [u8]> {
+    fn next_string(&mut self) -> Option<&'b [u8]> {
         let end = memchr::memchr(0, self.rest)?;
         let word = &self.rest[..end];
         self.rest = &self.rest[end + 1..];
@@ -149,7 +149,7 @@ impl<'b> Iterator for ScgiPairs<'b> {
     type Item = (&'b [u8], &'b [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some((self.word()?, self.word()?))
+        Some((self.next_string()?, self.next_string()?))
     }
 }
 
@@ -164,14 +164,14 @@ mod tests {
 
     #[test]
     fn the_example_of_the_specification_is_read_and_written() {
-        let Ok(Parsed::Complete(variables, used)) = parse(DEEP, 100) else {
-            panic!("{:?}", parse(DEEP, 100));
+        let Ok(Parsed::Complete(variables, used)) = parse_variables(DEEP, 100) else {
+            panic!("{:?}", parse_variables(DEEP, 100));
         };
         assert_eq!(variables.content_length, 27);
         assert_eq!(&DEEP[used..], b"What is the answer to life?");
         let mut request = ScgiRequest::new(27);
         for (name, value) in variables.iter() {
-            request.put(name, value);
+            request.put_variable(name, value);
         }
         assert_eq!(request.finish(), DEEP[..used]);
     }
@@ -179,7 +179,11 @@ mod tests {
     #[test]
     fn a_cut_is_partial_everywhere() {
         for cut in 0..74 {
-            assert_eq!(parse(&DEEP[..cut], 100), Ok(Parsed::Partial), "{cut}");
+            assert_eq!(
+                parse_variables(&DEEP[..cut], 100),
+                Ok(Parsed::Partial),
+                "{cut}"
+            );
         }
     }
 
@@ -211,9 +215,9 @@ mod tests {
         for bytes in refused {
             let words = String::from_utf8_lossy(bytes);
             assert!(
-                parse(bytes, 100).is_err(),
+                parse_variables(bytes, 100).is_err(),
                 "{words:?}: {:?}",
-                parse(bytes, 100)
+                parse_variables(bytes, 100)
             );
         }
     }
@@ -227,11 +231,11 @@ mod tests {
         ) {
             let mut request = ScgiRequest::new(length);
             for (name, value) in &pairs {
-                request.put(name.as_bytes(), value.as_bytes());
+                request.put_variable(name.as_bytes(), value.as_bytes());
             }
             let bytes = request.finish();
-            prop_assert!(matches!(parse(&bytes[..cut.min(bytes.len() - 1)], 1 << 20), Ok(Parsed::Partial)));
-            let Ok(Parsed::Complete(variables, used)) = parse(&bytes, 1 << 20) else {
+            prop_assert!(matches!(parse_variables(&bytes[..cut.min(bytes.len() - 1)], 1 << 20), Ok(Parsed::Partial)));
+            let Ok(Parsed::Complete(variables, used)) = parse_variables(&bytes, 1 << 20) else {
                 return Err(TestCaseError::fail("not read"));
             };
             prop_assert_eq!((used, variables.content_length), (bytes.len(), length));
@@ -242,7 +246,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200), most in 0..200_usize) {
-            if let Ok(Parsed::Complete(variables, used)) = parse(&bytes, most) {
+            if let Ok(Parsed::Complete(variables, used)) = parse_variables(&bytes, most) {
                 prop_assert!(used <= bytes.len());
                 prop_assert!(variables.iter().count() >= 2);
             }

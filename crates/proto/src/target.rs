@@ -15,7 +15,7 @@ pub use path::UrlPath;
 
 use crate::head_error::HeadError;
 use error::{BYTE, DOT_SEGMENT, FORM, TOO_LONG};
-use path::{decode, encode, has_dots, merged, without_dots};
+use path::{decode, encode, has_dots, merge_slashes, remove_dots};
 
 /// A request target, checked and decoded once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,8 +51,8 @@ impl Target {
         if raw.len() > limit {
             return Err(TOO_LONG);
         }
-        let marks = Marks::of(raw).ok_or(BYTE)?;
-        let plain = marks.text(raw).ok_or(BYTE)?;
+        let marks = Marks::from_target(raw).ok_or(BYTE)?;
+        let plain = marks.encode_high_bytes(raw).ok_or(BYTE)?;
         // Encoding makes a target longer.
         if plain.len() > limit {
             return Err(TOO_LONG);
@@ -63,18 +63,18 @@ impl Target {
                 raw: plain.into_owned(),
                 ..Self::default()
             }),
-            Some(b'/') => Self::origin(plain.into_owned(), None, slashes),
+            Some(b'/') => Self::parse_origin(plain.into_owned(), None, slashes),
             Some(b'*') if raw.len() == 1 => Ok(Self {
                 raw: plain.into_owned(),
                 ..Self::default()
             }),
-            _ => Self::absolute(&plain, slashes),
+            _ => Self::parse_absolute(&plain, slashes),
         }
     }
 
     /// Makes the target of a request that a server in front of us has taken apart: the requested `uri`, the decoded `path` that
     /// the front server makes of it, and the query. Missing parts come from the URI.
-    pub fn passed_on(
+    pub fn from_gateway(
         uri: Option<&[u8]>,
         path: Vec<u8>,
         query: Option<&[u8]>,
@@ -111,9 +111,9 @@ impl Target {
         // The front server has refused paths that it cannot decode. It may take an encoded slash for a slash.
         let asked = decode(raw_path(&raw, query_at), true).unwrap_or_default();
         let asked = asked.as_deref().unwrap_or(raw_path(&raw, query_at));
-        let asked = has_dots(asked).then(|| without_dots(asked)).transpose()?;
-        let merged = merged(&path);
-        let mut target = Self::decoded(raw, query_at, path);
+        let asked = has_dots(asked).then(|| remove_dots(asked)).transpose()?;
+        let merged = merge_slashes(&path);
+        let mut target = Self::from_decoded(raw, query_at, path);
         target.rare_mut().merged = merged;
         let without_dots = asked.map(|asked| encode(&asked) + target.raw_query());
         target.rare_mut().without_dots = without_dots;
@@ -122,7 +122,7 @@ impl Target {
     }
 
     /// Makes a target with this decoded path, unchecked.
-    pub fn decoded(raw: String, query_at: Option<usize>, path: Vec<u8>) -> Self {
+    pub fn from_decoded(raw: String, query_at: Option<usize>, path: Vec<u8>) -> Self {
         let rare = Rare {
             decoded: Some(path),
             ..Rare::default()
@@ -134,7 +134,7 @@ impl Target {
         }
     }
 
-    fn rare<T: ?Sized>(&self, what: impl Fn(&Rare) -> Option<&T>) -> Option<&T> {
+    fn rare_part<T: ?Sized>(&self, what: impl Fn(&Rare) -> Option<&T>) -> Option<&T> {
         self.rare.as_deref().and_then(what)
     }
 
@@ -144,34 +144,34 @@ impl Target {
 
     /// Returns `host[:port]` of an absolute-form target.
     pub fn authority(&self) -> Option<&str> {
-        self.rare(|rare| rare.authority.as_deref())
+        self.rare_part(|rare| rare.authority.as_deref())
     }
 
     /// Returns the path, percent-decoded exactly once, without dot segments and with runs of slashes as one. It begins with
     /// `/`, or is `*`. It holds no NUL and no control byte. All decisions about a request use this path.
     pub fn path(&self) -> &[u8] {
-        self.rare(|rare| rare.merged.as_deref())
-            .unwrap_or(self.came())
+        self.rare_part(|rare| rare.merged.as_deref())
+            .unwrap_or(self.received_path())
     }
 
     /// Returns the path, also with the slashes that came.
     pub fn url_path(&self) -> UrlPath<'_> {
         UrlPath {
             clean: self.path(),
-            came: self.came(),
+            came: self.received_path(),
         }
     }
 
     /// Returns the path with the slashes that came.
-    fn came(&self) -> &[u8] {
-        self.rare(|rare| rare.decoded.as_deref())
+    fn received_path(&self) -> &[u8] {
+        self.rare_part(|rare| rare.decoded.as_deref())
             .unwrap_or(raw_path(&self.raw, self.query_at))
     }
 
     /// Returns path and query as they came: REQUEST_URI. Only dot segments are removed, because `/admin/../x` is found as `/x`,
     /// and a program that looks at the beginning must not take it for `/admin/`.
-    pub fn uri(&self) -> &str {
-        self.rare(|rare| rare.without_dots.as_deref())
+    pub fn request_uri(&self) -> &str {
+        self.rare_part(|rare| rare.without_dots.as_deref())
             .unwrap_or(&self.raw)
     }
 
@@ -191,12 +191,12 @@ impl Target {
 
     /// Returns the query without its `?`; empty if there is none.
     pub fn query(&self) -> &str {
-        self.rare(|rare| rare.rewritten.as_deref())
+        self.rare_part(|rare| rare.rewritten.as_deref())
             .unwrap_or(self.query_at.map_or("", |at| &self.raw[at..]))
     }
 
     /// Parses an absolute-form (RFC 9112, 3.2.2), and removes scheme and authority.
-    fn absolute(raw: &str, slashes: bool) -> Result<Self, HeadError> {
+    fn parse_absolute(raw: &str, slashes: bool) -> Result<Self, HeadError> {
         let rest = ["http://", "https://"]
             .iter()
             .find_map(|scheme| {
@@ -209,23 +209,27 @@ impl Target {
         Authority::parse(authority.as_bytes()).ok_or(FORM)?;
         let authority = Some(authority.to_owned());
         if path.starts_with('/') {
-            Self::origin(path.to_owned(), authority, slashes)
+            Self::parse_origin(path.to_owned(), authority, slashes)
         } else {
-            Self::origin(format!("/{path}"), authority, slashes)
+            Self::parse_origin(format!("/{path}"), authority, slashes)
         }
     }
 
-    fn origin(raw: String, authority: Option<String>, slashes: bool) -> Result<Self, HeadError> {
+    fn parse_origin(
+        raw: String,
+        authority: Option<String>,
+        slashes: bool,
+    ) -> Result<Self, HeadError> {
         let query_at = memchr(b'?', raw.as_bytes()).map(|at| at + 1);
         let plain = raw_path(&raw, query_at);
         let mut decoded = decode(plain, slashes)?;
         // Looked for in the decoded path, so that `%2e` hides nothing.
         let dots = has_dots(decoded.as_deref().unwrap_or(plain));
         if dots {
-            decoded = Some(without_dots(decoded.as_deref().unwrap_or(plain))?);
+            decoded = Some(remove_dots(decoded.as_deref().unwrap_or(plain))?);
         }
         let rare = Rare {
-            merged: merged(decoded.as_deref().unwrap_or(plain)),
+            merged: merge_slashes(decoded.as_deref().unwrap_or(plain)),
             decoded,
             authority,
             ..Rare::default()
@@ -236,7 +240,7 @@ impl Target {
             rare: (rare != Rare::default()).then(|| Box::new(rare)),
         };
         if dots {
-            let uri = encode(target.came()) + target.raw_query();
+            let uri = encode(target.received_path()) + target.raw_query();
             target.rare_mut().without_dots = Some(uri);
         }
         Ok(target)
@@ -263,7 +267,7 @@ impl Marks {
     /// Finds the kinds of bytes. Visible ASCII without `#` is accepted. This is wider than RFC 3986, which has no place for `|`
     /// or `[` in a path or a query, nor for a `%` without its digits in a query. Browsers send such bytes (`?q=100%`), and
     /// galgo gives them no meaning. A byte above 0x7F, which curl sends, counts as if it were percent-encoded.
-    fn of(raw: &[u8]) -> Option<Self> {
+    fn from_target(raw: &[u8]) -> Option<Self> {
         let mut marks = 0;
         let mut before = 0;
         for &b in raw {
@@ -285,7 +289,7 @@ impl Marks {
     }
 
     /// Returns the target, in which bytes above 0x7F are percent-encoded.
-    fn text(self, raw: &[u8]) -> Option<Cow<'_, str>> {
+    fn encode_high_bytes(self, raw: &[u8]) -> Option<Cow<'_, str>> {
         if self.0 & Self::HIGH == 0 {
             return str::from_utf8(raw).ok().map(Cow::from);
         }
@@ -301,7 +305,9 @@ impl Marks {
 }
 
 fn visible(raw: &[u8]) -> Result<Cow<'_, str>, HeadError> {
-    Marks::of(raw).and_then(|marks| marks.text(raw)).ok_or(BYTE)
+    Marks::from_target(raw)
+        .and_then(|marks| marks.encode_high_bytes(raw))
+        .ok_or(BYTE)
 }
 
 /// Limit of a host, in bytes: a DNS name has at most 253 and a dot.
@@ -329,7 +335,7 @@ impl Authority {
         } else {
             let colon = raw.bytes().position(|b| b == b':');
             let (name, port) = raw.split_at(colon.unwrap_or(raw.len()));
-            (reg_name(name)?, port)
+            (parse_reg_name(name)?, port)
         };
         let port = match port.strip_prefix(':') {
             Some(digits) => Some(parse_port(digits)?),
@@ -347,7 +353,7 @@ pub struct LastHost(Option<(Box<[u8]>, Authority)>);
 
 impl LastHost {
     /// Parses a field as [`Authority::parse`] does.
-    pub(crate) fn parse(&mut self, field: &[u8]) -> Option<Authority> {
+    pub(crate) fn parse_cached(&mut self, field: &[u8]) -> Option<Authority> {
         if let Some((last, says)) = &self.0
             && **last == *field
         {
@@ -366,7 +372,7 @@ pub(crate) fn parse_port(digits: &str) -> Option<u16> {
 }
 
 /// Reads a name or an IPv4 address, and puts it in lower case.
-fn reg_name(name: &str) -> Option<String> {
+fn parse_reg_name(name: &str) -> Option<String> {
     if name.len() > LONGEST_HOST {
         return None;
     }

@@ -18,7 +18,7 @@ pub use given::{ClientVars, ConnectionVars, Script, ServerVars, Sink, TlsVars};
 pub use protocol::{Ambiguous, Dropped};
 
 use crate::{
-    digits::{DIGITS, decimal},
+    digits::{DIGITS, write_decimal},
     h1::Head,
 };
 
@@ -71,7 +71,7 @@ pub fn is_computed(name: &str) -> bool {
 }
 
 /// Returns whether the variable `name` may differ between requests, or be absent. That holds for every computed variable that
-/// [`server`] does not put.
+/// [`put_server`] does not put.
 pub fn is_of_request(name: &str) -> bool {
     let constant = [
         "GATEWAY_INTERFACE",
@@ -83,61 +83,61 @@ pub fn is_of_request(name: &str) -> bool {
 }
 
 /// Puts GATEWAY_INTERFACE, SERVER_SOFTWARE, PATH, REDIRECT_STATUS.
-pub fn server(s: &ServerVars<'_>, sink: &mut impl Sink) {
-    sink.put(b"GATEWAY_INTERFACE", b"CGI/1.1");
-    sink.put(b"SERVER_SOFTWARE", s.software.as_bytes());
-    sink.put(b"PATH", s.path.as_bytes());
+pub fn put_server(s: &ServerVars<'_>, sink: &mut impl Sink) {
+    sink.put_variable(b"GATEWAY_INTERFACE", b"CGI/1.1");
+    sink.put_variable(b"SERVER_SOFTWARE", s.software.as_bytes());
+    sink.put_variable(b"PATH", s.path.as_bytes());
     // php-cgi refuses to answer without REDIRECT_STATUS (cgi.force_redirect), which proves that a server called.
-    sink.put(b"REDIRECT_STATUS", s.redirect_status);
+    sink.put_variable(b"REDIRECT_STATUS", s.redirect_status);
 }
 
 /// Puts REMOTE_ADDR, REMOTE_HOST, REMOTE_PORT, SERVER_ADDR, SERVER_PORT, HTTPS and REQUEST_SCHEME. If the client speaks TLS to
 /// this server, also SSL_PROTOCOL, SSL_CIPHER, SSL_SERVER_NAME and SSL_CLIENT_*, with the names of mod_ssl.
-pub fn connection(c: &ConnectionVars<'_>, sink: &mut impl Sink) {
-    sink.put(b"REMOTE_ADDR", c.remote_addr.as_bytes());
-    sink.put(b"REMOTE_HOST", c.remote_addr.as_bytes());
+pub fn put_connection(c: &ConnectionVars<'_>, sink: &mut impl Sink) {
+    sink.put_variable(b"REMOTE_ADDR", c.remote_addr.as_bytes());
+    sink.put_variable(b"REMOTE_HOST", c.remote_addr.as_bytes());
     if let Some(port) = c.remote_port {
-        sink.put(b"REMOTE_PORT", decimal(port.into(), &mut [0; DIGITS]));
+        sink.put_variable(b"REMOTE_PORT", write_decimal(port.into(), &mut [0; DIGITS]));
     }
-    sink.put(b"SERVER_ADDR", c.server_addr.as_bytes());
+    sink.put_variable(b"SERVER_ADDR", c.server_addr.as_bytes());
     if c.server_port != 0 {
-        sink.put(
+        sink.put_variable(
             b"SERVER_PORT",
-            decimal(c.server_port.into(), &mut [0; DIGITS]),
+            write_decimal(c.server_port.into(), &mut [0; DIGITS]),
         );
     }
     if c.https {
-        sink.put(b"HTTPS", b"on");
+        sink.put_variable(b"HTTPS", b"on");
     }
     if let Some(tls) = &c.tls {
-        sink.put(b"SSL_PROTOCOL", tls.protocol.as_bytes());
-        sink.put(b"SSL_CIPHER", tls.cipher.as_bytes());
+        sink.put_variable(b"SSL_PROTOCOL", tls.protocol.as_bytes());
+        sink.put_variable(b"SSL_CIPHER", tls.cipher.as_bytes());
         if let Some(name) = tls.server_name {
-            sink.put(b"SSL_SERVER_NAME", name.as_bytes());
+            sink.put_variable(b"SSL_SERVER_NAME", name.as_bytes());
         }
-        client(tls, sink);
+        put_client_certificate(tls, sink);
     }
     let scheme: &[u8] = if c.https { b"https" } else { b"http" };
-    sink.put(b"REQUEST_SCHEME", scheme);
+    sink.put_variable(b"REQUEST_SCHEME", scheme);
 }
 
 /// Puts the result of asking a client for a certificate.
-fn client(tls: &TlsVars<'_>, sink: &mut impl Sink) {
+fn put_client_certificate(tls: &TlsVars<'_>, sink: &mut impl Sink) {
     if !tls.asked {
         return;
     }
     let Some(client) = &tls.client else {
-        return sink.put(b"SSL_CLIENT_VERIFY", b"NONE");
+        return sink.put_variable(b"SSL_CLIENT_VERIFY", b"NONE");
     };
-    sink.put(b"SSL_CLIENT_VERIFY", b"SUCCESS");
-    sink.put(b"SSL_CLIENT_S_DN", client.subject.as_bytes());
+    sink.put_variable(b"SSL_CLIENT_VERIFY", b"SUCCESS");
+    sink.put_variable(b"SSL_CLIENT_S_DN", client.subject.as_bytes());
     if let Some(name) = client.common_name {
-        sink.put(b"SSL_CLIENT_S_DN_CN", name.as_bytes());
+        sink.put_variable(b"SSL_CLIENT_S_DN_CN", name.as_bytes());
     }
-    sink.put(b"SSL_CLIENT_I_DN", client.issuer.as_bytes());
-    sink.put(b"SSL_CLIENT_M_SERIAL", client.serial.as_bytes());
-    sink.put(b"SSL_CLIENT_V_START", client.start.as_bytes());
-    sink.put(b"SSL_CLIENT_V_END", client.end.as_bytes());
+    sink.put_variable(b"SSL_CLIENT_I_DN", client.issuer.as_bytes());
+    sink.put_variable(b"SSL_CLIENT_M_SERIAL", client.serial.as_bytes());
+    sink.put_variable(b"SSL_CLIENT_V_START", client.start.as_bytes());
+    sink.put_variable(b"SSL_CLIENT_V_END", client.end.as_bytes());
 }
 
 /// Puts the rest of the table, and the HTTP_* variables. After an error the sink holds a part of them and is of no use.
@@ -154,66 +154,66 @@ fn client(tls: &TlsVars<'_>, sink: &mut impl Sink) {
 /// Fields that Connection nominates stay. RFC 9110 7.6.1 has a forwarder remove them, but here the message has arrived. Removal
 /// would let a client hide a proxy's field from a program (`Connection: X-Real-IP`). It would gain nothing, because a client
 /// that wants a field gone does not send the field.
-pub fn request(
+pub fn put_request(
     head: &Head,
     conn: &ConnectionVars<'_>,
     script: &Script<'_>,
     sink: &mut impl Sink,
 ) -> Result<Dropped, Ambiguous> {
-    request_line(head, sink);
-    host(head, conn, sink);
-    routed(script, sink);
-    protocol::put(&head.fields, script, sink)
+    put_request_line(head, sink);
+    put_host(head, conn, sink);
+    put_routing(script, sink);
+    protocol::put_fields(&head.fields, script, sink)
 }
 
-fn request_line(head: &Head, sink: &mut impl Sink) {
-    sink.put(b"REQUEST_METHOD", head.method.as_str().as_bytes());
-    sink.put(b"REQUEST_URI", head.target.uri().as_bytes());
-    sink.put(b"QUERY_STRING", head.target.query().as_bytes());
-    sink.put(b"SERVER_PROTOCOL", head.version.as_str().as_bytes());
+fn put_request_line(head: &Head, sink: &mut impl Sink) {
+    sink.put_variable(b"REQUEST_METHOD", head.method.as_str().as_bytes());
+    sink.put_variable(b"REQUEST_URI", head.target.request_uri().as_bytes());
+    sink.put_variable(b"QUERY_STRING", head.target.query().as_bytes());
+    sink.put_variable(b"SERVER_PROTOCOL", head.version.as_str().as_bytes());
 }
 
 /// Puts SERVER_NAME, and SERVER_PORT if the connection has no port.
-fn host(head: &Head, conn: &ConnectionVars<'_>, sink: &mut impl Sink) {
+fn put_host(head: &Head, conn: &ConnectionVars<'_>, sink: &mut impl Sink) {
     let name = [&*head.host, conn.server_addr, "localhost"]
         .into_iter()
         .find(|name| !name.is_empty())
         .unwrap_or_default();
     // RFC 3875 4.1.14: `server-name = hostname | ipv4-address | ( "[" ipv6-address "]" )`.
     if name.contains(':') && !name.starts_with('[') {
-        sink.put(b"SERVER_NAME", format!("[{name}]").as_bytes());
+        sink.put_variable(b"SERVER_NAME", format!("[{name}]").as_bytes());
     } else {
-        sink.put(b"SERVER_NAME", name.as_bytes());
+        sink.put_variable(b"SERVER_NAME", name.as_bytes());
     }
     if conn.server_port == 0 {
         let port = head.port.unwrap_or(if conn.https { 443 } else { 80 });
-        sink.put(b"SERVER_PORT", decimal(port.into(), &mut [0; DIGITS]));
+        sink.put_variable(b"SERVER_PORT", write_decimal(port.into(), &mut [0; DIGITS]));
     }
 }
 
 /// Puts the results of routing, authentication and the body's framing.
-fn routed(script: &Script<'_>, sink: &mut impl Sink) {
-    sink.put(b"SCRIPT_NAME", script.script_name);
+fn put_routing(script: &Script<'_>, sink: &mut impl Sink) {
+    sink.put_variable(b"SCRIPT_NAME", script.script_name);
     for (name, value) in [
         (&b"SCRIPT_FILENAME"[..], script.script_filename),
         (b"DOCUMENT_ROOT", script.document_root),
     ] {
         if !value.is_empty() {
-            sink.put(name, value);
+            sink.put_variable(name, value);
         }
     }
-    sink.put(b"UNIQUE_ID", script.unique_id.as_bytes());
+    sink.put_variable(b"UNIQUE_ID", script.unique_id.as_bytes());
     if !script.path_info.is_empty() {
-        sink.put(b"PATH_INFO", script.path_info);
+        sink.put_variable(b"PATH_INFO", script.path_info);
         if let Some(translated) = script.path_translated {
-            sink.put(b"PATH_TRANSLATED", translated);
+            sink.put_variable(b"PATH_TRANSLATED", translated);
         }
     }
     if let Some(length) = script.content_length {
-        sink.put(b"CONTENT_LENGTH", decimal(length, &mut [0; DIGITS]));
+        sink.put_variable(b"CONTENT_LENGTH", write_decimal(length, &mut [0; DIGITS]));
     }
     if let Some((user, scheme)) = script.user {
-        sink.put(b"REMOTE_USER", user.as_bytes());
-        sink.put(b"AUTH_TYPE", scheme.as_bytes());
+        sink.put_variable(b"REMOTE_USER", user.as_bytes());
+        sink.put_variable(b"AUTH_TYPE", scheme.as_bytes());
     }
 }

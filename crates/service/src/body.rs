@@ -87,7 +87,7 @@ impl Response {
 
     /// Adds a field.
     #[must_use]
-    pub fn with(mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
+    pub fn with_field(mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
         self.fields.push(name, value);
         self
     }
@@ -99,19 +99,19 @@ impl Output {
     ///
     /// # Errors
     /// The program printed fewer bytes: the response is cut.
-    pub fn ended(&self, promised: u64, sent: u64) -> Result<(), Fault> {
-        if let Some(fault) = too_short(promised, sent) {
+    pub fn check_sent_length(&self, promised: u64, sent: u64) -> Result<(), Fault> {
+        if let Some(fault) = short_body_fault(promised, sent) {
             return Err(fault);
         }
         if self.excess {
-            self.source.excess(promised);
+            self.source.log_excess_output(promised);
         }
         Ok(())
     }
 }
 
 /// Returns the fault if a program has `printed` fewer bytes than `promised`.
-pub fn too_short(promised: u64, printed: u64) -> Option<Fault> {
+pub fn short_body_fault(promised: u64, printed: u64) -> Option<Fault> {
     (printed < promised).then(|| Fault::Script(format!(
         "the program promised Content-Length {promised} and printed {printed} bytes; the connection was closed"
     )))

@@ -18,7 +18,7 @@ use crate::fault::Fault;
 /// The next step in reading a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// This many bytes at the front of [`Client::data`] are body.
+    /// This many bytes at the front of [`Client::buffered_bytes`] are body.
     Data(usize),
     /// More bytes must come first.
     More,
@@ -46,7 +46,7 @@ pub trait UnreadAnswers: Debug {
     fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// Sets how many bytes this answer holds, until its head is sent. 0: none any longer.
-    fn holds(&self, bytes: usize);
+    fn set_held_bytes(&self, bytes: usize);
 }
 
 /// The body that the client of one request sends, and whether the client is still there. Methods with a default are for a
@@ -61,37 +61,37 @@ pub trait Client: Debug {
     fn next(&mut self) -> Result<Next, Fault>;
 
     /// Returns the bytes that have come; [`Client::next`] says how many of them are body.
-    fn data(&self) -> &[u8];
+    fn buffered_bytes(&self) -> &[u8];
 
     /// Takes `n` bytes of the data that [`Client::next`] announced.
-    fn take(&mut self, n: usize);
+    fn consume(&mut self, n: usize);
 
     /// Sets the limit of the body, in bytes.
     ///
     /// # Errors
     /// A declared length is beyond the limit.
-    fn limit(&mut self, most: u64) -> Result<(), Fault>;
+    fn limit_body(&mut self, most: u64) -> Result<(), Fault>;
 
     /// Returns the length of the body, if it was declared.
-    fn declared(&self) -> Option<u64>;
+    fn declared_length(&self) -> Option<u64>;
 
     /// Returns the rest of a declared length.
-    fn left(&self) -> Option<u64>;
+    fn remaining_length(&self) -> Option<u64>;
 
     /// Whether all of the body has been taken.
-    fn is_over(&self) -> bool;
+    fn is_body_read(&self) -> bool;
 
     /// Whether the body is complete, or enough of it is here for its reader to begin, as far as that can be seen without
     /// parsing its framing.
-    fn is_here(&self) -> bool {
+    fn is_body_ready(&self) -> bool {
         true
     }
 
     /// Waits for more of the body.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
 
-    /// Waits until the body is complete, or enough of it is here; all of that is in [`Client::data`] then.
-    fn poll_ahead(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    /// Waits until the body is complete, or enough of it is here; all of that is in [`Client::buffered_bytes`] then.
+    fn poll_body_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         Poll::Ready(Ok(()))
     }
 
@@ -125,7 +125,7 @@ pub trait Client: Debug {
     }
 
     /// Returns the unread answers, if other answers share the connection.
-    fn unread(&self) -> Option<Rc<dyn UnreadAnswers>> {
+    fn unread_answers(&self) -> Option<Rc<dyn UnreadAnswers>> {
         None
     }
 
@@ -144,7 +144,7 @@ pub trait Client: Debug {
     }
 
     /// Finds out whether a client that has shut down its sending side is still there, if no response begins soon.
-    fn probe(&mut self) {}
+    fn probe_connection(&mut self) {}
 
     /// Tells the client that a response begins now: nothing else may be sent.
     fn begin_response(&mut self) {}
@@ -164,22 +164,22 @@ pub trait Client: Debug {
 
     /// Tells the client that the request holds a permit that others may wait for: from now on the client gets a smaller rate
     /// allowance.
-    fn has_permit(&mut self, _permit: Holding) {}
+    fn note_permit(&mut self, _permit: Holding) {}
 }
 
 impl dyn Client + '_ {
     /// See [`Client::poll_more`].
-    pub fn more(&mut self) -> impl Future<Output = Result<(), Fault>> {
+    pub fn wait_for_body(&mut self) -> impl Future<Output = Result<(), Fault>> {
         poll_fn(|cx| self.poll_more(cx))
     }
 
-    /// See [`Client::poll_ahead`]. Sends an owed `100 Continue` first.
-    pub async fn ahead(&mut self) -> Result<(), Fault> {
-        if self.is_here() {
+    /// See [`Client::poll_body_ready`]. Sends an owed `100 Continue` first.
+    pub async fn wait_until_body_ready(&mut self) -> Result<(), Fault> {
+        if self.is_body_ready() {
             return Ok(());
         }
         self.send_continue();
-        poll_fn(|cx| self.poll_ahead(cx)).await
+        poll_fn(|cx| self.poll_body_ready(cx)).await
     }
 
     /// See [`Client::poll_splice`].
@@ -188,25 +188,25 @@ impl dyn Client + '_ {
     }
 
     /// See [`Client::poll_room`].
-    pub fn room(&mut self) -> impl Future<Output = ()> {
+    pub fn wait_for_room(&mut self) -> impl Future<Output = ()> {
         poll_fn(|cx| self.poll_room(cx))
     }
 
     /// See [`Client::poll_watch`].
-    pub fn watch(&mut self) -> impl Future<Output = Result<(), Fault>> {
+    pub fn watch_connection(&mut self) -> impl Future<Output = Result<(), Fault>> {
         poll_fn(|cx| self.poll_watch(cx))
     }
 
-    /// Polls `io` with [`Client::data`] until it is ready; `None`: the client has shut down its sending side meanwhile.
+    /// Polls `io` with [`Client::buffered_bytes`] until it is ready; `None`: the client has shut down its sending side meanwhile.
     ///
     /// # Errors
     /// The client is gone.
-    pub fn during<T>(
+    pub fn poll_while_connected<T>(
         &mut self,
         mut io: impl FnMut(&[u8], &mut Context<'_>) -> Poll<T>,
     ) -> impl Future<Output = Result<Option<T>, Fault>> {
         poll_fn(move |cx| {
-            if let Poll::Ready(done) = io(self.data(), cx) {
+            if let Poll::Ready(done) = io(self.buffered_bytes(), cx) {
                 return Poll::Ready(Ok(Some(done)));
             }
             self.poll_gone(cx).map_ok(|()| None)
@@ -217,12 +217,15 @@ impl dyn Client + '_ {
     ///
     /// # Errors
     /// The client is gone.
-    pub async fn waits_for<T>(
+    pub async fn await_while_connected<T>(
         &mut self,
         mut io: Pin<&mut impl Future<Output = T>>,
     ) -> Result<T, Fault> {
         loop {
-            if let Some(done) = self.during(|_, cx| io.as_mut().poll(cx)).await? {
+            if let Some(done) = self
+                .poll_while_connected(|_, cx| io.as_mut().poll(cx))
+                .await?
+            {
                 return Ok(done);
             }
         }
@@ -239,25 +242,25 @@ impl Client for Bodiless<'_> {
         Ok(Next::End)
     }
 
-    fn data(&self) -> &[u8] {
+    fn buffered_bytes(&self) -> &[u8] {
         &[]
     }
 
-    fn take(&mut self, _n: usize) {}
+    fn consume(&mut self, _n: usize) {}
 
-    fn limit(&mut self, _most: u64) -> Result<(), Fault> {
+    fn limit_body(&mut self, _most: u64) -> Result<(), Fault> {
         Ok(())
     }
 
-    fn declared(&self) -> Option<u64> {
+    fn declared_length(&self) -> Option<u64> {
         None
     }
 
-    fn left(&self) -> Option<u64> {
+    fn remaining_length(&self) -> Option<u64> {
         None
     }
 
-    fn is_over(&self) -> bool {
+    fn is_body_read(&self) -> bool {
         true
     }
 
@@ -273,16 +276,16 @@ impl Client for Bodiless<'_> {
         self.0.has_half_closed()
     }
 
-    fn probe(&mut self) {
-        self.0.probe();
+    fn probe_connection(&mut self) {
+        self.0.probe_connection();
     }
 
     fn speaks_http(&self) -> bool {
         self.0.speaks_http()
     }
 
-    fn has_permit(&mut self, permit: Holding) {
-        self.0.has_permit(permit);
+    fn note_permit(&mut self, permit: Holding) {
+        self.0.note_permit(permit);
     }
 }
 
@@ -302,21 +305,21 @@ impl Whole {
 
 impl Client for Whole {
     fn next(&mut self) -> Result<Next, Fault> {
-        Ok(match self.data().len() {
+        Ok(match self.buffered_bytes().len() {
             0 => Next::End,
             n => Next::Data(n),
         })
     }
 
-    fn data(&self) -> &[u8] {
+    fn buffered_bytes(&self) -> &[u8] {
         &self.body[self.taken..]
     }
 
-    fn take(&mut self, n: usize) {
+    fn consume(&mut self, n: usize) {
         self.taken = (self.taken + n).min(self.body.len());
     }
 
-    fn limit(&mut self, most: u64) -> Result<(), Fault> {
+    fn limit_body(&mut self, most: u64) -> Result<(), Fault> {
         if self.body.len() as u64 > most {
             Err(TOO_LARGE)
         } else {
@@ -324,16 +327,16 @@ impl Client for Whole {
         }
     }
 
-    fn declared(&self) -> Option<u64> {
+    fn declared_length(&self) -> Option<u64> {
         Some(self.body.len() as u64)
     }
 
-    fn left(&self) -> Option<u64> {
-        Some(self.data().len() as u64)
+    fn remaining_length(&self) -> Option<u64> {
+        Some(self.buffered_bytes().len() as u64)
     }
 
-    fn is_over(&self) -> bool {
-        self.data().is_empty()
+    fn is_body_read(&self) -> bool {
+        self.buffered_bytes().is_empty()
     }
 
     fn poll_more(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {

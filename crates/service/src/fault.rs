@@ -40,7 +40,7 @@ pub const SHORT: Fault = Fault::Busy("the event loop has no room for another des
 impl Fault {
     /// Returns the fault for an error during the wait for a client's body. The fault is `gone`, unless the client is too
     /// slow or the kernel has no room.
-    pub fn awaiting(e: &io::Error, gone: Self) -> Self {
+    pub fn from_body_error(e: &io::Error, gone: Self) -> Self {
         match e.kind() {
             _ if is_short(e) => SHORT,
             io::ErrorKind::TimedOut => Self::Client(408, "the client sends slower than min_rate"),
@@ -54,16 +54,16 @@ impl Fault {
 
     /// Returns the status to answer with, if an answer can still be given.
     pub fn status(&self) -> u16 {
-        self.told().0
+        self.status_and_outcome().0
     }
 
     /// Returns one word for the access log.
     pub fn outcome(&self) -> &'static str {
-        self.told().1
+        self.status_and_outcome().1
     }
 
     /// Returns the status and the word for the access log.
-    fn told(&self) -> (u16, &'static str) {
+    fn status_and_outcome(&self) -> (u16, &'static str) {
         match self {
             Self::Client(status, _) => (*status, "client_error"),
             Self::TooMany(_) => (429, "rate_limited"),

@@ -53,7 +53,7 @@ impl Default for Ids {
 
 impl Id {
     /// Returns the id as text.
-    pub fn text(self) -> IdText {
+    pub fn to_base32(self) -> IdText {
         let mut bits = u128::from(self.base) << 36 | u128::from(self.number & 0xf_ffff_ffff);
         let mut out = [0; 20];
         for c in out.iter_mut().rev() {
@@ -80,7 +80,12 @@ mod tests {
     fn ids_differ() {
         let (a, b) = (Ids::new(), Ids::new());
         let mut all: Vec<_> = (0..1000)
-            .flat_map(|_| [a.next().text().to_string(), b.next().text().to_string()])
+            .flat_map(|_| {
+                [
+                    a.next().to_base32().to_string(),
+                    b.next().to_base32().to_string(),
+                ]
+            })
             .collect();
         all.sort();
         all.dedup();

@@ -40,10 +40,10 @@ impl Link {
     pub fn between(remote: Option<SocketAddr>, local: Option<SocketAddr>) -> Self {
         let remote_ip = remote.map(|a| a.ip().to_canonical());
         Self {
-            remote: remote_ip.map_or_else(|| "unix".into(), text),
+            remote: remote_ip.map_or_else(|| "unix".into(), format_address),
             remote_ip,
             remote_port: remote.map(|a| a.port()),
-            local: local.map_or_else(|| "".into(), |a| text(a.ip().to_canonical())),
+            local: local.map_or_else(|| "".into(), |a| format_address(a.ip().to_canonical())),
             port: local.map_or(0, |a| a.port()),
             https: false,
             tls: None,
@@ -54,14 +54,18 @@ impl Link {
     }
 
     /// Returns the link of a socket to the peer `remote`. `local` is our address, if it is known.
-    pub fn of(sock: impl AsFd, remote: Option<SocketAddr>, local: Option<SocketAddr>) -> Self {
+    pub fn from_socket(
+        sock: impl AsFd,
+        remote: Option<SocketAddr>,
+        local: Option<SocketAddr>,
+    ) -> Self {
         let own = || SocketAddr::try_from(rustix::net::getsockname(sock.as_fd()).ok()?).ok();
         Self::between(remote, local.or_else(own))
     }
 
     /// Returns the link of a client that the peer names by the PROXY protocol; `None`: the peer is the client.
     #[must_use]
-    pub fn announced(self, ends: galgo_proto::proxy::Ends) -> Self {
+    pub fn with_proxy_ends(self, ends: galgo_proto::proxy::Ends) -> Self {
         let announced_by = Some(self.remote_ip);
         let link = match ends {
             Some((from, to)) => Self::between(Some(from), Some(to)),
@@ -75,7 +79,7 @@ impl Link {
 
     /// Returns the link of a client behind a trusted proxy.
     #[must_use]
-    pub fn behind(&self, origin: &ForwardedParams) -> Self {
+    pub fn behind_proxy(&self, origin: &ForwardedParams) -> Self {
         let mut link = Self {
             https: origin.https.unwrap_or(self.https),
             port: origin.server_port().unwrap_or(self.port),
@@ -86,7 +90,7 @@ impl Link {
             ..self.clone()
         };
         if let Some(client) = origin.client {
-            link.remote = text(client);
+            link.remote = format_address(client);
             link.remote_ip = Some(client);
             link.remote_port = origin.client_port;
         }
@@ -94,13 +98,13 @@ impl Link {
     }
 
     /// Returns the link of a client behind a FastCGI or SCGI front.
-    pub fn through(gateway: &Gateway) -> Self {
+    pub fn from_gateway(gateway: &Gateway) -> Self {
         let user = gateway.user.as_ref();
         Self {
-            remote: gateway.remote.map_or_else(|| "unix".into(), text),
+            remote: gateway.remote.map_or_else(|| "unix".into(), format_address),
             remote_ip: gateway.remote,
             remote_port: gateway.remote_port,
-            local: gateway.local.map_or_else(|| "".into(), text),
+            local: gateway.local.map_or_else(|| "".into(), format_address),
             port: gateway.port.unwrap_or(0),
             https: gateway.https,
             tls: None,
@@ -111,7 +115,7 @@ impl Link {
     }
 
     /// Returns the link for the variables of programs.
-    pub fn connection(&self) -> vars::ConnectionVars<'_> {
+    pub fn connection_vars(&self) -> vars::ConnectionVars<'_> {
         vars::ConnectionVars {
             remote_addr: match self.remote_ip {
                 Some(_) => &self.remote,
@@ -146,7 +150,7 @@ pub fn is_loopback(ip: IpAddr) -> bool {
 
 /// Writes an address as text. Called for every connection, because `Display` would take a tenth of all
 /// instructions.
-fn text(ip: IpAddr) -> Rc<str> {
+fn format_address(ip: IpAddr) -> Rc<str> {
     let IpAddr::V4(ip) = ip else {
         return ip.to_string().into();
     };
@@ -180,8 +184,8 @@ mod tests {
     fn addresses_are_as_display_has_them() {
         for octet in 0..=255 {
             let ip = IpAddr::from([octet, 0, 10, 255 - octet]);
-            assert_eq!(&*text(ip), ip.to_string());
+            assert_eq!(&*format_address(ip), ip.to_string());
         }
-        assert_eq!(&*text(IpAddr::from([0; 16])), "::");
+        assert_eq!(&*format_address(IpAddr::from([0; 16])), "::");
     }
 }

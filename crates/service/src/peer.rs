@@ -15,7 +15,7 @@ pub struct Peer(u128);
 
 impl Peer {
     /// Returns the client at that address.
-    pub fn of(ip: Option<IpAddr>) -> Self {
+    pub fn from_address(ip: Option<IpAddr>) -> Self {
         Self(ip.map_or(0, |ip| match ip.to_canonical() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
             IpAddr::V6(ip) => ip.to_bits() >> 64 << 64 | 1,
@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn a_subscriber_is_one() {
-        let peer = |text: &str| Peer::of(Some(text.parse().unwrap()));
+        let peer = |text: &str| Peer::from_address(Some(text.parse().unwrap()));
         assert_eq!(peer("2001:db8:1:2::1"), peer("2001:db8:1:2:ffff::9"));
         assert_ne!(peer("2001:db8:1:2::1"), peer("2001:db8:1:3::1"));
         assert_ne!(peer("10.0.0.1"), peer("10.0.0.2"));

@@ -33,7 +33,7 @@ pub type OnExit = Box<dyn FnOnce(Option<Exit>)>;
 /// An event while output was awaited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputEvent {
-    /// [`Producer::out`] holds more output.
+    /// [`Producer::pending_output`] holds more output.
     Output,
     /// This many bytes of output wait in a pipe: see [`Producer::take_pipe`].
     Waiting(usize),
@@ -46,17 +46,17 @@ pub enum OutputEvent {
 /// A producer of a body. Methods with a default are for a producer without a process, whose output never has to wait.
 pub trait Producer: Debug {
     /// Returns the output that was received and not yet sent on.
-    fn out(&mut self) -> &mut Out;
+    fn pending_output(&mut self) -> &mut Out;
 
-    /// Returns the number of bytes in [`Producer::out`].
-    fn ready(&self) -> usize;
+    /// Returns the number of bytes in [`Producer::pending_output`].
+    fn pending_len(&self) -> usize;
 
     /// Whether output has ended.
-    fn output_ended(&self) -> bool;
+    fn has_output_ended(&self) -> bool;
 
     /// Tells the producer that the body goes to the client as it comes. Output may wait for the client in `spool`; if `splices`,
     /// large output may wait in a pipe.
-    fn streams(&mut self, _spool: &SpoolShare, _splices: bool) {}
+    fn start_streaming(&mut self, _spool: &SpoolShare, _splices: bool) {}
 
     /// Takes output that is there already, without waiting: until it ends, or until there are `most` bytes or as many as one
     /// read takes.
@@ -77,10 +77,10 @@ pub trait Producer: Debug {
     fn give_pipe(&mut self, _pipe: Sock) {}
 
     /// Tells the producer that something was sent.
-    fn sent(&mut self) {}
+    fn note_sent(&mut self) {}
 
     /// Tells the producer whether the client reads as fast as output comes. If not, output waits in memory and files.
-    fn client_keeps_up(&mut self, _whether: bool) {}
+    fn set_client_keeps_up(&mut self, _whether: bool) {}
 
     /// Keeps the producer going until `io`, which waits for the client, is done.
     fn while_sending<'a>(
@@ -95,12 +95,12 @@ pub trait Producer: Debug {
     }
 
     /// Returns the fault if output ended in the middle of a response.
-    fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
+    fn truncation_fault(&mut self) -> Boxed<'_, Option<Fault>> {
         Box::pin(ready(None))
     }
 
     /// Returns the exit of the process after the end of output, if it exits soon.
-    fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
+    fn wait_for_exit(&mut self) -> Boxed<'_, Option<Exit>> {
         Box::pin(ready(None))
     }
 
@@ -123,7 +123,7 @@ pub trait Producer: Debug {
 
 impl dyn Producer + '_ {
     /// Runs `io` (sending to the client) while the producer goes on.
-    pub async fn during<T>(
+    pub async fn produce_while_sending<T>(
         &mut self,
         client: &mut dyn Client,
         io: impl Future<Output = io::Result<T>>,
@@ -131,7 +131,7 @@ impl dyn Producer + '_ {
         let mut io = pin!(io);
         let done = match poll_once(io.as_mut()).await {
             Poll::Ready(done) => {
-                self.client_keeps_up(true);
+                self.set_client_keeps_up(true);
                 done
             }
             Poll::Pending => {
@@ -141,13 +141,13 @@ impl dyn Producer + '_ {
                 done
             }
         };
-        self.sent();
+        self.note_sent();
         done.map_err(|e| Fault::Gone(send_failed(&e)))
     }
 }
 
 /// Waits until a client that is being written to has shown itself to be slow.
-pub async fn slow() {
+pub async fn wait_until_slow() {
     for _ in 0..TICKS {
         tick::next().await;
     }
@@ -163,7 +163,7 @@ fn send_failed(e: &io::Error) -> &'static str {
 
 /// Returns the exit status of a producer's process, if it exits soon; 128 plus the signal, if a signal ended it; else 0.
 pub async fn exit_status(producer: &mut dyn Producer) -> u32 {
-    match producer.exit().await.map(|exit| exit.status) {
+    match producer.wait_for_exit().await.map(|exit| exit.status) {
         Some(Status::Code(code)) => code.unsigned_abs(),
         Some(Status::Signal(signal)) => 128 + signal.unsigned_abs(),
         None => 0,

@@ -73,7 +73,7 @@ impl<'a> Request<'a> {
     }
 
     /// Starts the clock of the request anew.
-    pub fn begin(&mut self) {
+    pub fn restart_clock(&mut self) {
         self.began = Instant::now();
         self.entry.borrow_mut().began = self.began;
     }
@@ -90,12 +90,12 @@ impl<'a> Request<'a> {
 
     /// Returns the client as limits count it.
     pub fn peer(&self) -> Peer {
-        Peer::of(self.link.remote_ip)
+        Peer::from_address(self.link.remote_ip)
     }
 
-    /// Notes that the request holds a permit that others may wait for: see [`Client::has_permit`].
-    pub fn has_permit(&mut self, permit: Holding) {
-        self.client.has_permit(permit.clone());
+    /// Notes that the request holds a permit that others may wait for: see [`Client::note_permit`].
+    pub fn note_permit(&mut self, permit: Holding) {
+        self.client.note_permit(permit.clone());
         self.permit = permit;
     }
 }

@@ -15,8 +15,8 @@ pub trait Service {
     fn call(&self, request: &mut Request<'_>) -> impl Future<Output = Result<Response, Left>>;
 
     /// Logs that a response was cut.
-    fn cut(&self, request: &Request<'_>, fault: &Fault);
+    fn log_cut_response(&self, request: &Request<'_>, fault: &Fault);
 
     /// Returns the response to bytes that are no request: only their sender is known.
-    fn refuse(&self, link: &Link, id: Id, fault: &Fault) -> Response;
+    fn build_refusal(&self, link: &Link, id: Id, fault: &Fault) -> Response;
 }

@@ -74,7 +74,7 @@ fn spawn(program: &[CString], outstanding: usize, end: Instant) -> Result<u32, B
     loop {
         let more = Instant::now() < end;
         while more && running.len() < outstanding {
-            running.push(spawner.start(&start)?);
+            running.push(spawner.start_program(&start)?);
             starts += 1;
         }
         if running.is_empty() {

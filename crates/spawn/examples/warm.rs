@@ -68,7 +68,7 @@ impl World {
         let null = std::fs::File::open("/dev/null").unwrap();
         let preforked = template.map(|(t, _)| {
             let mut preforked = t.prefork().unwrap();
-            while !preforked.ready().unwrap() {
+            while !preforked.is_ready().unwrap() {
                 poll(&mut [PollFd::new(&preforked, PollFlags::IN)], None).unwrap();
             }
             preforked
@@ -92,7 +92,7 @@ impl World {
         let after = usage();
         cost.cpu.push(after.0 - before.0);
         cost.faults.push(after.1 - before.1);
-        let modules = report.map(|l| l.modules()).unwrap_or_default();
+        let modules = report.map(|l| l.read_modules()).unwrap_or_default();
         (
             format!("{out}{:?}", exit.status),
             String::from_utf8(modules).unwrap(),
@@ -119,7 +119,7 @@ impl World {
                 no_new_privs: true,
                 sandbox: Sandbox::Standard,
             };
-            return (self.spawner.start(&start).unwrap(), None);
+            return (self.spawner.start_program(&start).unwrap(), None);
         };
         let request = ChildRequest {
             program: c"",
@@ -131,12 +131,12 @@ impl World {
             patience: std::time::Duration::from_secs(60),
             learn,
         };
-        let running = preforked.start(&request).unwrap();
+        let running = preforked.give_request(&request).unwrap();
         (running.child, running.report)
     }
 
     fn template(&mut self, modules: &str) -> Template {
-        let kind = inspect::kind(Path::new(self.path.to_str().unwrap())).unwrap();
+        let kind = inspect::detect_kind(Path::new(self.path.to_str().unwrap())).unwrap();
         let (stdin, _) = std::io::pipe().unwrap();
         let (_, stdout) = std::io::pipe().unwrap();
         let stderr = std::fs::File::options()
@@ -154,8 +154,8 @@ impl World {
             b"PHP_INI_SCAN_DIR",
         ];
         for name in SAME {
-            if let Some(value) = self.env.value(name) {
-                env.put(name, value);
+            if let Some(value) = self.env.get_value(name) {
+                env.set_variable(name, value);
             }
         }
         let launch = Launch {
@@ -202,10 +202,10 @@ fn arguments() -> (World, usize) {
     let count = args.next().map_or(20, |n| n.parse().unwrap());
     let mut env = EnvBlock::default();
     let search = std::env::var("WARM_PATH").unwrap_or("/usr/bin:/bin".into());
-    env.put(b"PATH", search.as_bytes());
+    env.set_variable(b"PATH", search.as_bytes());
     for variable in args {
         let (name, value) = variable.split_once('=').unwrap();
-        env.put(name.as_bytes(), value.as_bytes());
+        env.set_variable(name.as_bytes(), value.as_bytes());
     }
     let dir = Path::new(&path).parent().unwrap().to_str().unwrap();
     let world = World {

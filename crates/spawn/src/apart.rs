@@ -60,7 +60,7 @@ pub(crate) fn become_programs_user() {
 
 /// Calls `action` with the ids of the programs' user, in a thread that ends after it. If this process has no other ids, this
 /// thread calls `action`.
-pub(crate) fn act<T: Send>(action: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn act_as_programs_user<T: Send>(action: impl FnOnce() -> T + Send) -> T {
     let Some(user) = programs_user() else {
         return action();
     };
@@ -99,7 +99,7 @@ pub(crate) unsafe fn call_on_program(number: libc::c_long, args: [usize; 4]) -> 
     // SAFETY: this function's contract.
     let call = || unsafe { syscall_with_key(number, args) };
     let done = match call() {
-        REFUSED if programs_user().is_some() => act(call),
+        REFUSED if programs_user().is_some() => act_as_programs_user(call),
         done => done,
     };
     match done {

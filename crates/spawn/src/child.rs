@@ -69,7 +69,7 @@ impl Child {
     }
 
     /// Wraps a child that a helper starts.
-    pub(crate) fn remote(child: RemoteChild) -> Self {
+    pub(crate) fn from_remote(child: RemoteChild) -> Self {
         Self(ChildHandle::Remote(Box::new(child)))
     }
 
@@ -82,7 +82,7 @@ impl Child {
     }
 
     /// Returns the child if a helper starts it.
-    pub(crate) fn remotely_started(&self) -> Option<&RemoteChild> {
+    pub(crate) fn as_remote(&self) -> Option<&RemoteChild> {
         match &self.0 {
             ChildHandle::Own(_) => None,
             ChildHandle::Remote(child) => Some(child),
@@ -91,7 +91,7 @@ impl Child {
 
     /// Returns whether a helper has started the child, or is to. Until the start is known, the child's descriptor reports it.
     pub fn is_remote(&self) -> bool {
-        self.remotely_started().is_some()
+        self.as_remote().is_some()
     }
 
     /// Returns the process id, for logs; also the id of its process group.
@@ -102,7 +102,7 @@ impl Child {
     /// Returns whether the process has exited. This neither reaps it nor touches its group, so leftover processes may still
     /// write: for a short grace, until [`try_wait`](Self::try_wait).
     pub fn has_exited(&self) -> io::Result<bool> {
-        either!(&self.0, child => child.has_exited(), Ok(child.exit().is_some()))
+        either!(&self.0, child => child.has_exited(), Ok(child.read_exit().is_some()))
     }
 
     /// Returns whether the process is on its way out. Then it will do nothing more, but the kernel may take a while until
@@ -111,7 +111,7 @@ impl Child {
     pub fn is_exiting(&self) -> bool {
         /// `PF_EXITING` among the flags in proc_pid_stat(5).
         const EXITING: u32 = 4;
-        let remote = self.remotely_started();
+        let remote = self.as_remote();
         if remote.is_some_and(RemoteChild::is_unheard_of) {
             return true;
         }
@@ -127,7 +127,7 @@ impl Child {
     /// Returns the exit of the process, or `None` while it runs. Kills the rest of its group first. Later calls return the same
     /// answer.
     pub fn try_wait(&mut self) -> io::Result<Option<Exit>> {
-        either!(&mut self.0, child => child.try_wait(), Ok(child.exit()))
+        either!(&mut self.0, child => child.try_wait(), Ok(child.read_exit()))
     }
 
     /// Does the same as [`try_wait`](Self::try_wait), but lets the rest of the group run.
@@ -135,7 +135,7 @@ impl Child {
     /// them, and dropping the [`Child`] ends them. Before Linux 6.9 only a number names a group, so there the rest of the group
     /// is ended.
     pub fn try_wait_alone(&mut self) -> io::Result<Option<Exit>> {
-        either!(&mut self.0, child => child.try_wait_alone(), Ok(child.exit()))
+        either!(&mut self.0, child => child.try_wait_alone(), Ok(child.read_exit()))
     }
 
     /// Does the same as [`try_wait_alone`](Self::try_wait_alone) for a child whose descriptor has become readable.
@@ -144,8 +144,8 @@ impl Child {
     }
 
     /// Returns whether the group had other processes when [`try_wait_alone`](Self::try_wait_alone) reaped the child.
-    pub fn left_others(&self) -> bool {
-        either!(&self.0, child => child.remains, child.left_others())
+    pub fn has_left_others(&self) -> bool {
+        either!(&self.0, child => child.remains, child.has_left_others())
     }
 
     /// Returns whether the group still has other processes.
@@ -165,14 +165,14 @@ impl Child {
 
     /// Sends a signal to every process of the group. The error is ESRCH if the process was reaped already.
     pub fn signal_group(&self, signal: i32) -> io::Result<()> {
-        either!(&self.0, child => child.signal_group(signal), child.signal(signal))
+        either!(&self.0, child => child.signal_group(signal), child.signal_group(signal))
     }
 
     /// Lowers the process, and all that it starts from now on, to this priority. Processes that it has started before get the
     /// highest nice value: a policy is set for each thread, a nice value for the group. No priority can be taken back without
     /// privileges (sched(7)).
-    pub fn lower(&self, to: Priority) {
-        either!(&self.0, child => child.lower(to), child.lower(to));
+    pub fn lower_priority(&self, to: Priority) {
+        either!(&self.0, child => child.lower_priority(to), child.lower_priority(to));
     }
 
     /// Drops the [`Child`] but lets the process run, if [`Limits::may_stay`](crate::Limits::may_stay) allows that. If the

@@ -8,7 +8,7 @@
 //! marks of a server and of its helpers lie in the same range ([`MarkRange`]), so that its guard finds all of them
 //! ([`crate::guard`]).
 
-use crate::refusable::limit_of;
+use crate::refusable::resource_limit;
 use rustix::process::{Resource, Rlimit, getpid};
 use std::sync::{
     OnceLock,
@@ -55,7 +55,7 @@ impl ProcessMark {
             // Marks are taken downwards: a process without a filter can take only the mark of a later request.
             let taken = u64::from(TAKEN[kind as usize].fetch_add(1, Ordering::Relaxed));
             let index = first + (MARKS - 1 - taken % MARKS);
-            let (word, bit) = place(index);
+            let (word, bit) = locate_mark_bit(index);
             if word.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
                 return Self(index);
             }
@@ -64,36 +64,36 @@ impl ProcessMark {
 
     /// Returns RLIMIT_LOCKS, soft and hard. The soft limit is the mark. This process can raise a template's soft limit again.
     pub(crate) fn limits(&self) -> [u64; 2] {
-        let own = MarkRange::own();
+        let own = MarkRange::of_this_process();
         let mark = own.first + self.0;
         if self.0 < MARKS {
             [mark; 2]
         } else {
-            [mark, own.last()]
+            [mark, own.last_number()]
         }
     }
 }
 
 impl Drop for ProcessMark {
     fn drop(&mut self) {
-        let (word, bit) = place(self.0);
+        let (word, bit) = locate_mark_bit(self.0);
         word.fetch_and(!bit, Ordering::Relaxed);
     }
 }
 
 /// Returns whether processes with this limit may run. A limit that is no mark of this process counts as not held.
-pub(crate) fn is_held(limit: u64) -> bool {
-    let index = limit.checked_sub(MarkRange::own().first);
+pub(crate) fn is_mark_held(limit: u64) -> bool {
+    let index = limit.checked_sub(MarkRange::of_this_process().first);
     index
         .filter(|index| *index < 2 * MARKS)
         .is_some_and(|index| {
-            let (word, bit) = place(index);
+            let (word, bit) = locate_mark_bit(index);
             word.load(Ordering::Relaxed) & bit != 0
         })
 }
 
 /// Returns the word and bit of a mark in [`HELD`].
-fn place(index: u64) -> (&'static AtomicU64, u64) {
+fn locate_mark_bit(index: u64) -> (&'static AtomicU64, u64) {
     (&HELD[(index / 64) as usize], 1 << (index % 64))
 }
 
@@ -111,7 +111,7 @@ impl MarkRange {
     const OF_SERVER: u64 = 1 << 41;
 
     /// Returns the marks of the server with this process id. No other server of this machine has the same.
-    pub(crate) fn of_server(pid: i32) -> Self {
+    pub(crate) fn for_server(pid: i32) -> Self {
         let pid = u64::from(pid.unsigned_abs()); // below 2^22 (PID_MAX_LIMIT)
         Self {
             first: pid * Self::OF_SERVER,
@@ -120,7 +120,7 @@ impl MarkRange {
     }
 
     /// Returns the marks of the server's helper with this number, from 0.
-    pub(crate) fn of_helper(self, number: u64) -> Self {
+    pub(crate) fn range_for_helper(self, number: u64) -> Self {
         let helpers = self.count / Self::OF_PROCESS - 1;
         Self {
             first: self.first + (1 + number % helpers) * Self::OF_PROCESS,
@@ -129,7 +129,7 @@ impl MarkRange {
     }
 
     /// Returns the marks of all helpers of a server.
-    pub(crate) fn of_helpers(self) -> Self {
+    pub(crate) fn range_for_all_helpers(self) -> Self {
         Self {
             first: self.first + Self::OF_PROCESS,
             count: self.count - Self::OF_PROCESS,
@@ -138,30 +138,30 @@ impl MarkRange {
 
     /// Returns the limit of a process that makes these marks, if it is a helper: all that it starts has this limit or a lower
     /// one.
-    pub(crate) fn limit(self) -> Rlimit {
-        let last = Some(self.last());
+    pub(crate) fn helper_limit(self) -> Rlimit {
+        let last = Some(self.last_number());
         Rlimit {
             current: last,
             maximum: last,
         }
     }
 
-    fn last(self) -> u64 {
+    fn last_number(self) -> u64 {
         self.first + self.count - 1
     }
 
     /// Returns the marks of this process: a helper knows them by its limit.
-    fn own() -> Self {
+    fn of_this_process() -> Self {
         static OWN: OnceLock<MarkRange> = OnceLock::new();
         *OWN.get_or_init(|| {
-            let limit = limit_of(Resource::Locks).and_then(|limit| limit.current);
+            let limit = resource_limit(Resource::Locks).and_then(|limit| limit.current);
             let is_last = |last: &u64| last % Self::OF_PROCESS == Self::OF_PROCESS - 1;
             match limit.filter(is_last) {
                 Some(last) => Self {
                     first: last + 1 - Self::OF_PROCESS,
                     count: Self::OF_PROCESS,
                 },
-                None => Self::of_server(getpid().as_raw_pid()),
+                None => Self::for_server(getpid().as_raw_pid()),
             }
         })
     }
@@ -173,12 +173,12 @@ impl MarkRange {
 }
 
 /// Claims `pid`: from now on this process waits for it. Returns false if it is claimed already.
-pub(crate) fn claim(pid: i32) -> bool {
+pub(crate) fn claim_pid(pid: i32) -> bool {
     CLAIMED.insert(pid)
 }
 
 /// Releases a claim. Call this just before the process is reaped: then its number may be reused.
-pub(crate) fn release(pid: i32) {
+pub(crate) fn release_pid(pid: i32) {
     CLAIMED.remove(pid);
 }
 
@@ -189,24 +189,24 @@ pub(crate) fn is_claimed(pid: i32) -> bool {
 impl Pids {
     /// Adds a process id. Returns whether it was missing.
     fn insert(&self, pid: i32) -> bool {
-        let Some((word, bit)) = self.place(pid) else {
+        let Some((word, bit)) = self.locate_bit(pid) else {
             return true;
         };
         word.fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 
     fn remove(&self, pid: i32) {
-        if let Some((word, bit)) = self.place(pid) {
+        if let Some((word, bit)) = self.locate_bit(pid) {
             word.fetch_and(!bit, Ordering::Relaxed);
         }
     }
 
     fn contains(&self, pid: i32) -> bool {
-        self.place(pid)
+        self.locate_bit(pid)
             .is_none_or(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
     }
 
-    fn place(&self, pid: i32) -> Option<(&AtomicU64, u64)> {
+    fn locate_bit(&self, pid: i32) -> Option<(&AtomicU64, u64)> {
         let pid = usize::try_from(pid).ok()?;
         Some((self.0.get(pid / 64)?, 1 << (pid % 64)))
     }
@@ -222,10 +222,10 @@ mod tests {
     fn a_number_is_claimed_once() {
         // No process has these ids: they are the last possible ones.
         let (a, b) = (PIDS as i32 - 1, PIDS as i32 - 2);
-        assert!(claim(a) && !claim(a) && is_claimed(a) && !is_claimed(b));
-        release(a);
-        assert!(!is_claimed(a) && claim(a));
-        release(a);
+        assert!(claim_pid(a) && !claim_pid(a) && is_claimed(a) && !is_claimed(b));
+        release_pid(a);
+        assert!(!is_claimed(a) && claim_pid(a));
+        release_pid(a);
         assert!(is_claimed(-1) && is_claimed(i32::MAX), "never reaped");
     }
 
@@ -233,18 +233,18 @@ mod tests {
     fn a_mark_is_held_until_it_is_dropped() {
         let marks = [MarkKind::Program, MarkKind::Lasting].map(ProcessMark::new);
         let [program, lasting] = marks.each_ref().map(|mark| mark.limits()[0]);
-        assert!(program < lasting && is_held(program) && is_held(lasting));
+        assert!(program < lasting && is_mark_held(program) && is_mark_held(lasting));
         let others: Vec<_> = (0..100)
             .map(|_| ProcessMark::new(MarkKind::Program))
             .collect();
         assert!(others.iter().all(|other| !marks.contains(other)));
         drop(marks);
-        assert!(!is_held(program) && !is_held(lasting));
+        assert!(!is_mark_held(program) && !is_mark_held(lasting));
     }
 
     #[test]
     fn no_other_number_is_held() {
-        let first = MarkRange::own().first;
+        let first = MarkRange::of_this_process().first;
         for limit in [
             0,
             1,
@@ -254,21 +254,21 @@ mod tests {
             1 << 32,
             u64::MAX,
         ] {
-            assert!(!is_held(limit), "{limit}");
+            assert!(!is_mark_held(limit), "{limit}");
         }
     }
 
     #[test]
     fn processes_of_a_server_have_marks_of_their_own() {
-        let server = MarkRange::of_server((1 << 22) - 1);
-        let helpers = [0, 1, 77].map(|number| server.of_helper(number));
+        let server = MarkRange::for_server((1 << 22) - 1);
+        let helpers = [0, 1, 77].map(|number| server.range_for_helper(number));
         for helper in helpers {
-            let last = helper.limit().maximum.unwrap();
+            let last = helper.helper_limit().maximum.unwrap();
             assert!(helper.contains(last) && server.contains(last) && !helper.contains(last + 1));
             assert!(!helper.contains(server.first) && helper.contains(helper.first));
         }
         assert!(!helpers[0].contains(helpers[1].first) && !helpers[1].contains(helpers[0].first));
-        let other = MarkRange::of_server((1 << 22) - 2);
-        assert!(!server.contains(other.limit().maximum.unwrap()));
+        let other = MarkRange::for_server((1 << 22) - 2);
+        assert!(!server.contains(other.helper_limit().maximum.unwrap()));
     }
 }

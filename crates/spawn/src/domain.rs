@@ -2,8 +2,8 @@
 //! outside, nor connect to an abstract Unix socket that was made outside. The server is outside of all domains, so it can do
 //! all of that to its programs.
 //!
-//! A domain handles no rights to files or ports, with two exceptions: a strict sandbox ([`confining`]), and a server that
-//! starts nothing itself ([`of_files`]). A domain that handles rights to files forbids, among others, to rename a file from one
+//! A domain handles no rights to files or ports, with two exceptions: a strict sandbox ([`make_confining_ruleset`]), and a server that
+//! starts nothing itself ([`make_files_ruleset`]). A domain that handles rights to files forbids, among others, to rename a file from one
 //! folder into another.
 
 use crate::raw::syscall;
@@ -32,15 +32,15 @@ const SCOPED: u64 = 1 << 0 | 1 << 1;
 ///
 /// # Errors
 /// Descriptors or memory are short: whether there are scopes is not known.
-pub(crate) fn ruleset() -> io::Result<Option<OwnedFd>> {
-    create(&Attributes {
+pub(crate) fn make_scopes_ruleset() -> io::Result<Option<OwnedFd>> {
+    create_ruleset(&Attributes {
         handled_access_fs: 0,
         handled_access_net: 0,
         scoped: SCOPED,
     })
 }
 
-fn create(attributes: &Attributes) -> io::Result<Option<OwnedFd>> {
+fn create_ruleset(attributes: &Attributes) -> io::Result<Option<OwnedFd>> {
     let (at, size) = (
         std::ptr::from_ref(attributes) as usize,
         size_of::<Attributes>(),
@@ -64,11 +64,11 @@ fn create(attributes: &Attributes) -> io::Result<Option<OwnedFd>> {
 /// # Errors
 /// Descriptors or memory are short.
 pub fn keeps_apart() -> io::Result<bool> {
-    Ok(ruleset()?.is_some())
+    Ok(make_scopes_ruleset()?.is_some())
 }
 
 /// Returns the version of Landlock's interface; 0: no Landlock.
-pub(crate) fn abi() -> u32 {
+pub(crate) fn landlock_abi() -> u32 {
     const VERSION: usize = 1; // LANDLOCK_CREATE_RULESET_VERSION
     // SAFETY: with that flag the kernel reads no memory.
     let abi = unsafe { syscall(libc::SYS_landlock_create_ruleset, [0, 0, VERSION, 0, 0, 0]) };
@@ -108,7 +108,7 @@ impl AccessRights {
     pub(crate) const DEVICE: Self = Self(Self::FILE_READ | Self::FILE_WRITE | Self::IOCTL);
 
     /// Returns all rights that a kernel with this ABI knows.
-    fn known(abi: u32) -> u64 {
+    fn known_to_abi(abi: u32) -> u64 {
         let of_first =
             Self::EXECUTE.0 | Self::FILE_WRITE | Self::REMOVE | Self::MAKE | Self::MAKE_DEVICE;
         let later = [(2, Self::REFER), (3, Self::TRUNCATE), (5, Self::IOCTL)];
@@ -117,12 +117,12 @@ impl AccessRights {
     }
 
     /// Returns whether these rights allow writing to a file.
-    pub(crate) fn writes(self) -> bool {
+    pub(crate) fn allows_writing(self) -> bool {
         self.0 & Self::FILE_WRITE != 0
     }
 
     /// Returns whether these rights include `other`.
-    pub(crate) fn holds(self, other: Self) -> bool {
+    pub(crate) fn includes(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 }
@@ -139,23 +139,23 @@ impl Ports {
     pub(crate) const ALL: Self = Self(Self::BIND_TCP | Self::CONNECT_TCP);
 }
 
-/// Makes the ruleset of programs that may see only the listed files, and have the scopes of [`ruleset`]. Rights that the kernel
+/// Makes the ruleset of programs that may see only the listed files, and have the scopes of [`make_scopes_ruleset`]. Rights that the kernel
 /// does not know are left out; `None`: the kernel has no Landlock.
 ///
 /// # Errors
 /// The kernel refuses a feature that it has.
-pub(crate) fn confining<F: AsFd>(
+pub(crate) fn make_confining_ruleset<F: AsFd>(
     files: impl Iterator<Item = (F, AccessRights)>,
     program: Option<BorrowedFd<'_>>,
     ports: Ports,
 ) -> io::Result<Option<OwnedFd>> {
-    let abi = abi();
+    let abi = landlock_abi();
     let ports = if abi >= 4 { Ports::ALL.0 & !ports.0 } else { 0 };
     let scoped = if abi >= 6 { SCOPED } else { 0 };
-    let ruleset = with_files(abi, files, ports, scoped)?;
+    let ruleset = build_ruleset(abi, files, ports, scoped)?;
     if let (Some(ruleset), Some(program)) = (&ruleset, program) {
-        let access = AccessRights::EXECUTE.0 & AccessRights::known(abi);
-        allow(ruleset, program, access)?;
+        let access = AccessRights::EXECUTE.0 & AccessRights::known_to_abi(abi);
+        allow_access(ruleset, program, access)?;
     }
     Ok(ruleset)
 }
@@ -163,14 +163,14 @@ pub(crate) fn confining<F: AsFd>(
 /// Makes the ruleset of a process that may see only these files, without further restrictions.
 ///
 /// # Errors
-/// The same errors as [`confining`].
-pub(crate) fn of_files(
+/// The same errors as [`make_confining_ruleset`].
+pub(crate) fn make_files_ruleset(
     files: impl Iterator<Item = (OwnedFd, AccessRights)>,
 ) -> io::Result<Option<OwnedFd>> {
-    with_files(abi(), files, 0, 0)
+    build_ruleset(landlock_abi(), files, 0, 0)
 }
 
-fn with_files<F: AsFd>(
+fn build_ruleset<F: AsFd>(
     abi: u32,
     files: impl Iterator<Item = (F, AccessRights)>,
     handled_access_net: u64,
@@ -179,15 +179,15 @@ fn with_files<F: AsFd>(
     if abi == 0 {
         return Ok(None);
     }
-    let known = AccessRights::known(abi);
-    let made = create(&Attributes {
+    let known = AccessRights::known_to_abi(abi);
+    let made = create_ruleset(&Attributes {
         handled_access_fs: known,
         handled_access_net,
         scoped,
     })?;
     let ruleset = made.ok_or(io::ErrorKind::Unsupported)?;
     for (file, access) in files {
-        allow(&ruleset, file.as_fd(), access.0 & known)?;
+        allow_access(&ruleset, file.as_fd(), access.0 & known)?;
     }
     Ok(Some(ruleset))
 }
@@ -196,7 +196,7 @@ fn with_files<F: AsFd>(
 ///
 /// # Errors
 /// The kernel refuses the domain.
-pub(crate) fn enter(ruleset: &OwnedFd) -> io::Result<()> {
+pub(crate) fn enter_domain(ruleset: &OwnedFd) -> io::Result<()> {
     let ruleset = ruleset.as_raw_fd() as usize;
     // SAFETY: numbers only.
     match unsafe { syscall(libc::SYS_landlock_restrict_self, [ruleset, 0, 0, 0, 0, 0]) } {
@@ -212,7 +212,7 @@ struct Beneath {
     parent: RawFd,
 }
 
-fn allow(ruleset: &OwnedFd, file: BorrowedFd<'_>, access: u64) -> io::Result<()> {
+fn allow_access(ruleset: &OwnedFd, file: BorrowedFd<'_>, access: u64) -> io::Result<()> {
     const PATH_BENEATH: usize = 1; // LANDLOCK_RULE_PATH_BENEATH
     let allowed_access = match FileType::from_raw_mode(fstat(file)?.st_mode) {
         FileType::Directory => access,

@@ -7,7 +7,7 @@ pub const STRING_MAX: usize = 128 * 1024;
 
 /// The environment of a process in the layout that `execve` takes: one `NAME=value\0` after another.
 ///
-/// Names are unique: a later [`put`](Self::put) replaces an earlier value, as setenv(3) does. Therefore no two readers of an
+/// Names are unique: a later [`set_variable`](Self::set_variable) replaces an earlier value, as setenv(3) does. Therefore no two readers of an
 /// environment can disagree about a value. Cloning copies two flat buffers.
 #[derive(Clone, Default)]
 pub struct EnvBlock {
@@ -29,11 +29,11 @@ impl EnvBlock {
     ///
     /// An environment cannot express a name that is empty or holds `=` or NUL, or a value that holds NUL. Such a variable is
     /// left out whole, never cut.
-    pub fn put(&mut self, name: &[u8], value: &[u8]) {
+    pub fn set_variable(&mut self, name: &[u8], value: &[u8]) {
         if name.is_empty() || name.contains(&b'=') || name.contains(&0) || value.contains(&0) {
             return;
         }
-        if let Some(at) = self.find(name) {
+        if let Some(at) = self.find_variable(name) {
             self.remove(at);
         }
         let start = self.bytes.len();
@@ -51,33 +51,37 @@ impl EnvBlock {
     }
 
     /// Returns the block itself: one `NAME=value\0` after another.
-    pub fn bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// Returns the variables as (name, value), in the order of their first byte in the block.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.vars.iter().map(|v| self.pair(v))
+        self.vars.iter().map(|v| self.name_and_value(v))
     }
 
     /// Returns the value of a variable.
-    pub fn value(&self, name: &[u8]) -> Option<&[u8]> {
-        self.find(name).map(|at| self.pair(&self.vars[at]).1)
+    pub fn get_value(&self, name: &[u8]) -> Option<&[u8]> {
+        self.find_variable(name)
+            .map(|at| self.name_and_value(&self.vars[at]).1)
     }
 
     /// Returns the bytes of all variables, including `=`, NUL and a pointer for each. The kernel counts them so against its
     /// limit for `execve`: a quarter of RLIMIT_STACK, at most 6 MiB, at least 128 KiB.
-    pub fn size(&self) -> usize {
+    pub fn exec_size(&self) -> usize {
         self.bytes.len() + self.vars.len() * size_of::<*const c_char>()
     }
 
     /// Checks that no variable is longer than `execve` takes ([`STRING_MAX`]). The error names the first longer variable and
     /// its length.
-    pub(crate) fn fits(&self) -> Result<(), String> {
+    pub(crate) fn check_size(&self) -> Result<(), String> {
         let Some(long) = self.vars.iter().find(|v| v.len > STRING_MAX) else {
             return Ok(());
         };
-        let (name, len) = (String::from_utf8_lossy(self.pair(long).0), long.len);
+        let (name, len) = (
+            String::from_utf8_lossy(self.name_and_value(long).0),
+            long.len,
+        );
         Err(format!(
             "the variable {name} has {len} bytes, a program takes {STRING_MAX}"
         ))
@@ -93,13 +97,13 @@ impl EnvBlock {
             .collect()
     }
 
-    fn pair(&self, v: &Var) -> (&[u8], &[u8]) {
+    fn name_and_value(&self, v: &Var) -> (&[u8], &[u8]) {
         let name = v.start..v.start + v.name;
         let value = name.end + 1..v.start + v.len - 1;
         (&self.bytes[name], &self.bytes[value])
     }
 
-    fn find(&self, name: &[u8]) -> Option<usize> {
+    fn find_variable(&self, name: &[u8]) -> Option<usize> {
         self.vars
             .iter()
             .position(|v| v.name == name.len() && self.bytes[v.start..].starts_with(name))
@@ -142,8 +146,8 @@ mod tests {
         ];
         for (name, value) in bad {
             let mut env = EnvBlock::default();
-            env.put(b"KEPT", b"1");
-            env.put(name, value);
+            env.set_variable(b"KEPT", b"1");
+            env.set_variable(name, value);
             assert_eq!(all(&env), [(&b"KEPT"[..], &b"1"[..])], "{name:?}={value:?}");
         }
     }
@@ -158,7 +162,7 @@ mod tests {
             ("A", "longer"),
             ("AB", ""),
         ] {
-            env.put(n.as_bytes(), v.as_bytes());
+            env.set_variable(n.as_bytes(), v.as_bytes());
         }
         assert_eq!(
             all(&env),
@@ -168,26 +172,26 @@ mod tests {
                 (&b"AB"[..], &b""[..])
             ]
         );
-        assert_eq!(env.value(b"A"), Some(&b"longer"[..]));
-        assert_eq!(env.value(b"C"), None);
+        assert_eq!(env.get_value(b"A"), Some(&b"longer"[..]));
+        assert_eq!(env.get_value(b"C"), None);
         assert_eq!(env.bytes, b"B==x=\0A=longer\0AB=\0");
-        assert_eq!(env.size(), 19 + 3 * 8);
+        assert_eq!(env.exec_size(), 19 + 3 * 8);
     }
 
     #[test]
     fn the_kernels_limit_for_one_string_is_known_to_the_byte() {
         let mut env = EnvBlock::default();
-        env.put(b"HTTP_COOKIE", &vec![b'x'; STRING_MAX - 13]);
-        assert_eq!(env.fits(), Ok(()));
-        env.put(b"HTTP_COOKIE", &vec![b'x'; STRING_MAX - 12]);
+        env.set_variable(b"HTTP_COOKIE", &vec![b'x'; STRING_MAX - 13]);
+        assert_eq!(env.check_size(), Ok(()));
+        env.set_variable(b"HTTP_COOKIE", &vec![b'x'; STRING_MAX - 12]);
         let why = "the variable HTTP_COOKIE has 131073 bytes, a program takes 131072";
-        assert_eq!(env.fits(), Err(why.to_owned()));
+        assert_eq!(env.check_size(), Err(why.to_owned()));
     }
 
     #[test]
     fn debug_shows_no_value() {
         let mut env = EnvBlock::default();
-        env.put(b"HTTP_AUTHORIZATION", b"Basic c2VjcmV0");
+        env.set_variable(b"HTTP_AUTHORIZATION", b"Basic c2VjcmV0");
         assert_eq!(format!("{env:?}"), r#"{"HTTP_AUTHORIZATION"}"#);
     }
 }

@@ -44,7 +44,7 @@ impl StartStage {
 
     /// Returns the stage with this number (`stage as u64`), which a child (`direct::child_side`) or a helper
     /// (`remote::message`) reports.
-    pub(crate) fn numbered(number: u64) -> Option<Self> {
+    pub(crate) fn from_number(number: u64) -> Option<Self> {
         let found = Self::ALL.get(usize::try_from(number).ok()?);
         found.map(|(stage, _)| *stage)
     }
@@ -97,7 +97,7 @@ impl StartError {
         }
     }
 
-    pub(crate) fn errno(stage: StartStage, errno: i32) -> Self {
+    pub(crate) fn from_errno(stage: StartStage, errno: i32) -> Self {
         Self {
             stage,
             source: io::Error::from_raw_os_error(errno),
@@ -124,9 +124,9 @@ mod tests {
     #[test]
     fn every_stage_is_told_by_its_number() {
         for (stage, words) in StartStage::ALL {
-            assert_eq!(StartStage::numbered(stage as u64), Some(stage));
+            assert_eq!(StartStage::from_number(stage as u64), Some(stage));
             assert_eq!(stage.to_string(), words);
         }
-        assert_eq!(StartStage::numbered(9), None);
+        assert_eq!(StartStage::from_number(9), None);
     }
 }

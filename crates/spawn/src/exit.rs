@@ -60,12 +60,12 @@ impl Exit {
 }
 
 /// Returns whether the process has exited, without reaping it.
-pub(crate) fn peek(pidfd: BorrowedFd<'_>, options: i32) -> io::Result<bool> {
+pub(crate) fn peek_exit(pidfd: BorrowedFd<'_>, options: i32) -> io::Result<bool> {
     Ok(waitid(pidfd, options | libc::WNOWAIT)?.is_some())
 }
 
 /// Reaps the process; `None` if it still runs and WNOHANG was asked for.
-pub(crate) fn reap(
+pub(crate) fn reap_process(
     pidfd: BorrowedFd<'_>,
     options: i32,
 ) -> io::Result<Option<(Status, libc::rusage)>> {

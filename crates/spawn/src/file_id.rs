@@ -11,7 +11,7 @@ pub struct FileId([i64; 7]);
 impl FileId {
     /// Makes the id from the result of fstat(2).
     #[allow(clippy::unnecessary_cast, clippy::cast_possible_wrap)] // types differ between machines
-    pub fn of(stat: &Stat) -> Self {
+    pub fn from_stat(stat: &Stat) -> Self {
         Self([
             stat.st_dev as i64,
             stat.st_ino as i64,
@@ -25,7 +25,7 @@ impl FileId {
 
     /// Returns the id without the last change of status, because every new hard link to the file changes that.
     #[must_use]
-    pub fn content(mut self) -> Self {
+    pub fn without_change_time(mut self) -> Self {
         self.0[5..].fill(0);
         self
     }
@@ -36,7 +36,7 @@ impl FileId {
     }
 
     /// Returns the size in bytes.
-    pub fn size(&self) -> i64 {
+    pub fn file_size(&self) -> i64 {
         self.0[2]
     }
 
@@ -49,7 +49,7 @@ impl FileId {
     }
 
     /// Returns seconds and nanoseconds of the last change.
-    pub fn changed(&self) -> (i64, i64) {
+    pub fn change_time(&self) -> (i64, i64) {
         (self.0[5], self.0[6])
     }
 }

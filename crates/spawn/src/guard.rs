@@ -43,13 +43,13 @@ static SPAWNER: OnceLock<Option<OwnedFd>> = OnceLock::new();
 ///
 /// # Errors
 /// The kernel's.
-pub fn start(spawner: Option<BorrowedFd<'_>>) -> io::Result<StartedGuard> {
+pub fn start_guard(spawner: Option<BorrowedFd<'_>>) -> io::Result<StartedGuard> {
     let spawner = spawner.map(|fd| fd.try_clone_to_owned()).transpose()?;
     SPAWNER.get_or_init(|| spawner);
     // The guard is no child of the server, whose children are programs.
-    let (pid, alive) = fork(|guarded| {
+    let (pid, alive) = fork_guarded(|guarded| {
         if let Ok(0) = fork_bare() {
-            guarded.watch();
+            guarded.wait_for_end();
         }
     })?;
     let _ = waitpid(Some(pid), WaitOptions::empty());
@@ -70,8 +70,8 @@ impl StartedGuard {
 
 /// Starts another guard, as a child of this process, after a guard has ended.
 fn restart(_: &OwnedFd) -> bool {
-    if let Ok((pid, alive)) = fork(Guarded::watch) {
-        claims::claim(pid.as_raw_pid());
+    if let Ok((pid, alive)) = fork_guarded(Guarded::wait_for_end) {
+        claims::claim_pid(pid.as_raw_pid());
         reaper::adopt_starting(alive, restart);
     }
     true
@@ -96,12 +96,12 @@ fn fork_bare() -> io::Result<i32> {
 
 /// Calls `child` in a child of this process, which then ends. Returns its process id, and a descriptor that becomes readable
 /// once the child and all processes forked from it have ended.
-fn fork(child: impl FnOnce(Guarded)) -> io::Result<(Pid, OwnedFd)> {
+fn fork_guarded(child: impl FnOnce(Guarded)) -> io::Result<(Pid, OwnedFd)> {
     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
     let own = getpid();
     let guarded = Guarded {
         server: pidfd_open(own, PidfdFlags::empty())?,
-        marks: MarkRange::of_server(own.as_raw_pid()),
+        marks: MarkRange::for_server(own.as_raw_pid()),
         spawner: match SPAWNER.get().and_then(Option::as_ref) {
             Some(spawner) => Some(spawner.try_clone()?),
             None => None,
@@ -120,14 +120,14 @@ fn fork(child: impl FnOnce(Guarded)) -> io::Result<(Pid, OwnedFd)> {
 
 impl Guarded {
     /// Waits in the guard for the end of the server or of its spawner.
-    fn watch(mut self) {
+    fn wait_for_end(mut self) {
         let kept = [
             Some(&self.server),
             Some(&self._alive),
             self.spawner.as_ref(),
         ];
         close_all_but(kept);
-        let _ = leave_streams();
+        let _ = replace_streams();
         become_apart();
         become_programs_user();
         loop {
@@ -137,11 +137,11 @@ impl Guarded {
                 continue;
             }
             if !fds[0].revents().is_empty() {
-                return end_all(self.marks);
+                return kill_marked(self.marks);
             }
             // After its spawner the server ends, too. Then its programs end as in a server that is told to end.
             if self.spawner.take().is_some() {
-                end_all(self.marks.of_helpers());
+                kill_marked(self.marks.range_for_all_helpers());
             }
         }
     }
@@ -161,7 +161,7 @@ fn become_apart() {
     }
 }
 
-fn leave_streams() -> io::Result<()> {
+fn replace_streams() -> io::Result<()> {
     let null = fs::File::options()
         .read(true)
         .write(true)
@@ -173,7 +173,7 @@ fn leave_streams() -> io::Result<()> {
 }
 
 /// Ends all processes that have a mark of this range.
-fn end_all(marks: MarkRange) {
+fn kill_marked(marks: MarkRange) {
     let began = Instant::now();
     let mut quiet = 0;
     let mut is_told = false;
@@ -182,7 +182,7 @@ fn end_all(marks: MarkRange) {
         let signal = if kills { Signal::KILL } else { Signal::TERM };
         let is_marked = |mark| marks.contains(mark);
         let mut found = false;
-        for pid in marked(marks) {
+        for pid in marked_processes(marks) {
             found = true;
             if kills || !is_told {
                 signal_all_below(pid, signal, &is_marked);
@@ -197,7 +197,7 @@ fn end_all(marks: MarkRange) {
 }
 
 /// Returns all processes of this machine that this process can see and that have a mark of this range.
-fn marked(marks: MarkRange) -> impl Iterator<Item = Pid> {
+fn marked_processes(marks: MarkRange) -> impl Iterator<Item = Pid> {
     let listed = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = listed.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     pids.filter(move |pid| mark_of(*pid).is_some_and(|mark| marks.contains(mark)))

@@ -81,16 +81,16 @@ impl std::error::Error for IdentityError {}
 
 /// Returns the identity of `user`, with `group` instead of the user's own group. Both are names, or decimal ids that the
 /// database knows.
-pub fn lookup(user: &str, group: Option<&str>) -> Result<Identity, IdentityError> {
-    find(user, group).map(|user| user.identity())
+pub fn resolve_identity(user: &str, group: Option<&str>) -> Result<Identity, IdentityError> {
+    resolve_user(user, group).map(|user| user.identity())
 }
 
-/// Does the same as [`lookup`], without the supplementary groups.
-pub fn find(user: &str, group: Option<&str>) -> Result<User, IdentityError> {
-    let found = passwd(user)?.ok_or_else(|| IdentityError::NoUser(user.to_owned()))?;
+/// Does the same as [`resolve_identity`], without the supplementary groups.
+pub fn resolve_user(user: &str, group: Option<&str>) -> Result<User, IdentityError> {
+    let found = find_passwd(user)?.ok_or_else(|| IdentityError::NoUser(user.to_owned()))?;
     let gid = match group {
         None => found.gid,
-        Some(name) => self::group(name)?,
+        Some(name) => self::resolve_group(name)?,
     };
     Ok(User { gid, ..found })
 }
@@ -107,8 +107,8 @@ pub fn current() -> Identity {
 }
 
 /// Returns the name of the user with that id; the id, if it has no name.
-pub fn name_of(uid: u32) -> String {
-    match passwd_of(uid) {
+pub fn user_name_of(uid: u32) -> String {
+    match find_passwd_by_uid(uid) {
         Ok(Some(user)) => user.name.to_string_lossy().into_owned(),
         _ => uid.to_string(),
     }
@@ -116,7 +116,7 @@ pub fn name_of(uid: u32) -> String {
 
 /// Returns the name of the group with that id; the id, if it has no name.
 pub fn group_name_of(gid: u32) -> String {
-    let found = entry(
+    let found = read_entry(
         "getgrgid_r",
         // SAFETY: `entry` gives places and a buffer of the length that it says.
         |to, buf, len, found| unsafe { libc::getgrgid_r(gid, to, buf, len, found) },
@@ -133,9 +133,9 @@ pub fn group_name_of(gid: u32) -> String {
 ///
 /// # Errors
 /// There is no such user, or it is root.
-pub fn by_uid(uid: u32) -> Result<Identity, IdentityError> {
+pub fn resolve_uid(uid: u32) -> Result<Identity, IdentityError> {
     let unknown = || IdentityError::NoUser(uid.to_string());
-    let found = passwd_of(uid)?.ok_or_else(unknown)?;
+    let found = find_passwd_by_uid(uid)?.ok_or_else(unknown)?;
     match found.uid {
         0 => Err(IdentityError::Root),
         found_uid if found_uid != uid => Err(unknown()),
@@ -144,13 +144,13 @@ pub fn by_uid(uid: u32) -> Result<Identity, IdentityError> {
 }
 
 /// Returns the id of the group `group`: a name, or a decimal id that the database knows.
-pub fn group(group: &str) -> Result<u32, IdentityError> {
+pub fn resolve_group(group: &str) -> Result<u32, IdentityError> {
     group_id(group)?.ok_or_else(|| IdentityError::NoGroup(group.to_owned()))
 }
 
 /// Returns the home folder of `user`; `None` if there is no such user.
 pub fn home_of(user: &str) -> Result<Option<PathBuf>, IdentityError> {
-    Ok(passwd(user)?.map(|p| p.home))
+    Ok(find_passwd(user)?.map(|p| p.home))
 }
 
 impl Identity {
@@ -171,7 +171,7 @@ impl Identity {
         self.assume_groups()?;
         let uid = self.uid;
         // SAFETY: numbers only.
-        done("setresuid", unsafe { libc::setresuid(uid, uid, uid) })?;
+        check_result("setresuid", unsafe { libc::setresuid(uid, uid, uid) })?;
         self.verify([uid; 3])
     }
 
@@ -201,11 +201,11 @@ impl Identity {
         if effective_uid() == 0 {
             // SAFETY: the pointer and length describe a live slice.
             let ret = unsafe { libc::setgroups(self.groups.len(), self.groups.as_ptr()) };
-            done("setgroups", ret)?;
+            check_result("setgroups", ret)?;
         }
         let gid = self.gid;
         // SAFETY: numbers only.
-        done("setresgid", unsafe { libc::setresgid(gid, gid, gid) })
+        check_result("setresgid", unsafe { libc::setresgid(gid, gid, gid) })
     }
 
     /// Calls `f` with the rights of this user to open and make files: files that `f` makes belong to the user. Only root may do
@@ -213,18 +213,17 @@ impl Identity {
     ///
     /// # Errors
     /// An error of `f`; or the identity could not be taken on, or not be left again.
-    pub fn for_files<T>(&self, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    pub fn with_file_rights<T>(&self, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let own = rustix::process::getgroups()?;
         let own: Vec<_> = own.into_iter().map(|group| group.as_raw()).collect();
-        let (uid, gid) = rights_to_files(self.uid, self.gid);
-        let done = groups_of_thread(&self.groups).and_then(|()| {
-            match rights_to_files(self.uid, self.gid) {
+        let (uid, gid) = set_file_ids(self.uid, self.gid);
+        let done =
+            set_thread_groups(&self.groups).and_then(|()| match set_file_ids(self.uid, self.gid) {
                 now if now == (self.uid, self.gid) => f(),
                 _ => Err(io::ErrorKind::PermissionDenied.into()),
-            }
-        });
-        rights_to_files(uid, gid);
-        groups_of_thread(&own)?;
+            });
+        set_file_ids(uid, gid);
+        set_thread_groups(&own)?;
         done
     }
 
@@ -233,7 +232,7 @@ impl Identity {
         let ([ru, eu, su], [rg, eg, sg]) = (&mut u, &mut g);
         // SAFETY: three live places each.
         let ret = unsafe { libc::getresuid(ru, eu, su) | libc::getresgid(rg, eg, sg) };
-        done("getresuid", ret)?;
+        check_result("getresuid", ret)?;
         // SAFETY: numbers only; no user has this id, so nothing changes.
         let opens_as = unsafe { libc::setfsuid(NOBODYS) }.cast_unsigned();
         if (u, opens_as) != (ids, self.uid) {
@@ -261,7 +260,7 @@ impl Identity {
 
 /// Sets the user and group that this thread opens and makes files as (setfsuid(2)); returns the previous ones. The calls do not
 /// fail: a refused change shows in the result of the next call.
-fn rights_to_files(uid: u32, gid: u32) -> (u32, u32) {
+fn set_file_ids(uid: u32, gid: u32) -> (u32, u32) {
     // SAFETY: numbers only; the kernel changes the credentials of this thread alone. The group goes first, because the right to
     // choose the group is lost with the user.
     let (gid, uid) = unsafe { (libc::setfsgid(gid), libc::setfsuid(uid)) };
@@ -269,7 +268,7 @@ fn rights_to_files(uid: u32, gid: u32) -> (u32, u32) {
 }
 
 /// Sets the supplementary groups of this thread; libc's own call would change the groups of all threads.
-fn groups_of_thread(groups: &[u32]) -> io::Result<()> {
+fn set_thread_groups(groups: &[u32]) -> io::Result<()> {
     // SAFETY: the pointer and length describe a live slice.
     match unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) } {
         0 => Ok(()),
@@ -288,24 +287,24 @@ fn opens_memory() -> bool {
     std::fs::read("/proc/sys/fs/suid_dumpable").is_ok_and(|mode| mode.starts_with(b"1"))
 }
 
-fn passwd(user: &str) -> Result<Option<User>, IdentityError> {
+fn find_passwd(user: &str) -> Result<Option<User>, IdentityError> {
     let Ok(name) = CString::new(user) else {
         return Ok(None);
     };
-    let by_name = entry(
+    let by_name = read_entry(
         "getpwnam_r",
         // SAFETY: `entry` gives places and a buffer of the length that it says.
         |to, buf, len, found| unsafe { libc::getpwnam_r(name.as_ptr(), to, buf, len, found) },
         read_passwd,
     )?;
     match (by_name, user.parse()) {
-        (None, Ok(uid)) => passwd_of(uid),
+        (None, Ok(uid)) => find_passwd_by_uid(uid),
         (found, _) => Ok(found),
     }
 }
 
-fn passwd_of(uid: u32) -> Result<Option<User>, IdentityError> {
-    entry(
+fn find_passwd_by_uid(uid: u32) -> Result<Option<User>, IdentityError> {
+    read_entry(
         "getpwuid_r",
         // SAFETY: `entry` gives places and a buffer of the length that it says.
         |to, buf, len, found| unsafe { libc::getpwuid_r(uid, to, buf, len, found) },
@@ -330,14 +329,14 @@ fn group_id(group: &str) -> Result<Option<u32>, IdentityError> {
         return Ok(None);
     };
     let read = |entry: &libc::group| entry.gr_gid;
-    let by_name = entry(
+    let by_name = read_entry(
         "getgrnam_r",
         // SAFETY: `entry` gives places and a buffer of the length that it says.
         |to, buf, len, found| unsafe { libc::getgrnam_r(name.as_ptr(), to, buf, len, found) },
         read,
     )?;
     match (by_name, group.parse()) {
-        (None, Ok(gid)) => entry(
+        (None, Ok(gid)) => read_entry(
             "getgrgid_r",
             // SAFETY: the same as above.
             |to, buf, len, found| unsafe { libc::getgrgid_r(gid, to, buf, len, found) },
@@ -348,7 +347,7 @@ fn group_id(group: &str) -> Result<Option<u32>, IdentityError> {
 }
 
 /// Calls a `get…_r` function with a buffer that grows until the entry fits.
-fn entry<T, R>(
+fn read_entry<T, R>(
     name: &'static str,
     call: impl Fn(*mut T, *mut c_char, usize, *mut *mut T) -> libc::c_int,
     read: impl Fn(&T) -> R,
@@ -390,7 +389,7 @@ fn groups_of(user: &CStr, gid: u32) -> Vec<u32> {
     }
 }
 
-fn done(call: &'static str, ret: libc::c_int) -> Result<(), IdentityError> {
+fn check_result(call: &'static str, ret: libc::c_int) -> Result<(), IdentityError> {
     if ret == 0 {
         Ok(())
     } else {
@@ -405,7 +404,7 @@ mod tests {
     #[test]
     fn root_is_known_by_name_and_by_number() {
         for user in ["root", "0"] {
-            let root = lookup(user, None).unwrap();
+            let root = resolve_identity(user, None).unwrap();
             assert_eq!((root.uid, root.gid), (0, 0));
             assert!(root.groups.contains(&0) && root.home.is_absolute());
             assert_eq!(home_of(user).unwrap(), Some(root.home.clone()));
@@ -415,7 +414,7 @@ mod tests {
 
     #[test]
     fn a_group_that_is_named_replaces_the_users_own() {
-        let nobody = lookup("nobody", Some("daemon")).unwrap();
+        let nobody = resolve_identity("nobody", Some("daemon")).unwrap();
         assert_ne!(nobody.uid, 0);
         assert_eq!((nobody.gid, nobody.groups), (1, vec![1]));
     }
@@ -423,14 +422,14 @@ mod tests {
     #[test]
     fn who_does_not_exist_is_named() {
         assert!(
-            matches!(lookup("no such user", None), Err(IdentityError::NoUser(n)) if n == "no such user")
+            matches!(resolve_identity("no such user", None), Err(IdentityError::NoUser(n)) if n == "no such user")
         );
         assert!(matches!(
-            lookup("a\0b", None),
+            resolve_identity("a\0b", None),
             Err(IdentityError::NoUser(_))
         ));
         assert!(matches!(
-            lookup("root", Some("no such group")),
+            resolve_identity("root", Some("no such group")),
             Err(IdentityError::NoGroup(_))
         ));
         assert_eq!(home_of("no such user").unwrap(), None);

@@ -22,7 +22,7 @@ const FIRST: RawFd = 3;
 ///
 /// # Errors
 /// A descriptor is not open, or was not inherited: this process has opened it itself, or has taken it before.
-pub fn inherited(count: usize) -> io::Result<Vec<OwnedFd>> {
+pub fn take_inherited(count: usize) -> io::Result<Vec<OwnedFd>> {
     let one = |number: RawFd| {
         // SAFETY: numbers only.
         let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
@@ -42,7 +42,7 @@ pub fn inherited(count: usize) -> io::Result<Vec<OwnedFd>> {
 
 /// Returns the process that has made the pair of Unix sockets to which descriptor 3 belongs. The kernel knows that process even
 /// after its end (SO_PEERCRED, unix(7)). `None`: there is no such socket.
-pub fn first_is_from() -> Option<i32> {
+pub fn first_socket_creator() -> Option<i32> {
     let mut made_by = libc::ucred {
         pid: 0,
         uid: 0,

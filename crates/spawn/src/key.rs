@@ -20,7 +20,7 @@ use std::{
 static KEY: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns the key of this process, for its filter. Several filters of one process have the same key.
-pub(crate) fn make() -> io::Result<u64> {
+pub(crate) fn make_key() -> io::Result<u64> {
     if KEY.load(Ordering::Relaxed) == 0 {
         let mut bytes = [0; size_of::<usize>()];
         getrandom(&mut bytes, GetRandomFlags::empty())?;

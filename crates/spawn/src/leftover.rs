@@ -82,17 +82,17 @@ struct EndingMark {
 impl Leftovers {
     /// Looks at the leftover processes, again and again while there is no pause between two looks. Returns the time until the
     /// next call.
-    pub(crate) fn turn(&mut self) -> Duration {
+    pub(crate) fn terminate_leftovers(&mut self) -> Duration {
         let unclaimed = |pid: &Pid| !claims::is_claimed(pid.as_raw_pid());
         if self.marks.is_empty() && !children().iter().any(unclaimed) {
             self.zombies.clear();
             kill_templates_with_children();
             return ROUND;
         }
-        apart::act(|| {
+        apart::act_as_programs_user(|| {
             let began = Instant::now();
             loop {
-                let pause = self.look(Instant::now());
+                let pause = self.check_once(Instant::now());
                 if !pause.is_zero() || began.elapsed() >= DYING {
                     return pause;
                 }
@@ -101,7 +101,7 @@ impl Leftovers {
     }
 
     /// Looks at the leftover processes once. Returns the time until the next look.
-    fn look(&mut self, now: Instant) -> Duration {
+    fn check_once(&mut self, now: Instant) -> Duration {
         let is_round = self.round.is_none_or(|last| now - last >= ROUND);
         let before = if is_round {
             self.round = Some(now);
@@ -112,9 +112,9 @@ impl Leftovers {
         };
         self.marks.values_mut().for_each(|mark| mark.quiet += 1);
         let killed_before = mem::take(&mut self.killed);
-        for (pid, mark) in self.kill(now) {
+        for (pid, mark) in self.kill_overdue(now) {
             if is_left_over(mark) {
-                self.end(pid, mark, now);
+                self.reap_or_terminate(pid, mark, now);
             } else if is_round && is_zombie(pid) {
                 // A child that has just started may not be claimed yet: only a zombie that is met twice is reaped.
                 if before.contains(&pid) {
@@ -132,7 +132,7 @@ impl Leftovers {
             );
             process::exit(1);
         }
-        self.pause(now, is_dying)
+        self.next_pause(now, is_dying)
     }
 
     /// Returns whether looks keep finding other processes of a mark that has been ending for long.
@@ -143,7 +143,7 @@ impl Leftovers {
 
     /// Returns the children that no part of this process waits for. Processes whose time is over are killed before anything
     /// that takes longer, the youngest first: they may be about to fork, and thousands of zombies may precede them.
-    fn kill(&self, now: Instant) -> Vec<(Pid, u64)> {
+    fn kill_overdue(&self, now: Instant) -> Vec<(Pid, u64)> {
         let mut found = Vec::new();
         for pid in children().into_iter().rev() {
             if claims::is_claimed(pid.as_raw_pid()) {
@@ -163,7 +163,7 @@ impl Leftovers {
     }
 
     /// Reaps a child of this process if it has ended. Otherwise, ends it and all that is below it.
-    fn end(&mut self, pid: Pid, mark: u64, now: Instant) {
+    fn reap_or_terminate(&mut self, pid: Pid, mark: u64, now: Instant) {
         let mark = self.marks.entry(mark).or_insert(EndingMark {
             since: now,
             is_told: false,
@@ -189,7 +189,7 @@ impl Leftovers {
     }
 
     /// Returns the time until the next look. `is_dying`: the last look has found only processes that were killed before.
-    fn pause(&self, now: Instant, is_dying: bool) -> Duration {
+    fn next_pause(&self, now: Instant, is_dying: bool) -> Duration {
         let left = self.marks.values().map(|mark| {
             let age = now - mark.since;
             match GRACE.saturating_sub(age) {
@@ -249,7 +249,7 @@ pub(crate) fn signal_all_below(pid: Pid, signal: Signal, to_end: &dyn Fn(u64) ->
     while let Some(pid) = left.pop() {
         // The signal comes first, because the process may be about to fork. If the process has ended, the next look finds the
         // processes below.
-        if send(pid, signal, to_end).is_ok() {
+        if signal_marked(pid, signal, to_end).is_ok() {
             signalled.push(pid);
             left.extend(children_of(pid));
         }
@@ -257,7 +257,7 @@ pub(crate) fn signal_all_below(pid: Pid, signal: Signal, to_end: &dyn Fn(u64) ->
     signalled
 }
 
-fn send(pid: Pid, signal: Signal, to_end: &dyn Fn(u64) -> bool) -> Result<(), Errno> {
+fn signal_marked(pid: Pid, signal: Signal, to_end: &dyn Fn(u64) -> bool) -> Result<(), Errno> {
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     // The number's owner is known only while the descriptor is open.
     if mark_of(pid.as_raw_pid()).is_some_and(to_end) {
@@ -274,7 +274,7 @@ fn is_zombie(pid: Pid) -> bool {
 
 /// Returns whether processes with this mark are to end; see [`Limits::may_stay`](crate::Limits::may_stay).
 fn is_left_over(mark: u64) -> bool {
-    Some(mark) != mark_of(0) && !claims::is_held(mark)
+    Some(mark) != mark_of(0) && !claims::is_mark_held(mark)
 }
 
 /// Returns the mark of a process; 0 means this process. A process that is not marked has the mark of the process that started
@@ -295,7 +295,7 @@ pub(crate) fn mark_of(pid: i32) -> Option<u64> {
 /// Does the same by proc(5). prlimit(2) needs CAP_SYS_RESOURCE for other users' processes, which root in a container does not
 /// have.
 fn mark_by_proc(pid: i32) -> Option<u64> {
-    let limits = fs::read_to_string(path_of(pid, "limits")).ok()?;
+    let limits = fs::read_to_string(proc_path(pid, "limits")).ok()?;
     let line = limits
         .lines()
         .find(|line| line.starts_with("Max file locks"))?;
@@ -314,15 +314,15 @@ pub(crate) fn children() -> Vec<Pid> {
 static PROC: OnceLock<OwnedFd> = OnceLock::new();
 
 /// Looks at other processes in this /proc from now on.
-pub(crate) fn look_in(proc: OwnedFd) {
+pub(crate) fn use_proc(proc: OwnedFd) {
     let _ = PROC.set(proc);
 }
 
 fn children_of(pid: Pid) -> Vec<Pid> {
-    children_in(&path_of(pid.as_raw_pid(), "task"))
+    children_in(&proc_path(pid.as_raw_pid(), "task"))
 }
 
-fn path_of(pid: i32, name: &str) -> String {
+fn proc_path(pid: i32, name: &str) -> String {
     match PROC.get() {
         Some(proc) => format!("/proc/self/fd/{}/{pid}/{name}", proc.as_raw_fd()),
         None => format!("/proc/{pid}/{name}"),
@@ -365,7 +365,7 @@ mod tests {
             (2 * HANGS, false, Duration::ZERO, true),
         ] {
             let (leftovers, later) = (of(), now + age);
-            assert_eq!(leftovers.pause(later, is_dying), pause, "{age:?}");
+            assert_eq!(leftovers.next_pause(later, is_dying), pause, "{age:?}");
             assert_eq!(leftovers.is_losing(later, is_dying), is_losing, "{age:?}");
         }
         assert!(!Leftovers::default().is_losing(now, false));

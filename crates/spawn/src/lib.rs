@@ -1,6 +1,6 @@
 //! Starts, watches and ends the processes of galgo. There is no async runtime, and no other crate contains `unsafe`.
 //!
-//! The entry point is [`Spawner::start`], which turns a [`Start`] into a [`Child`]. Dropping a [`Child`] ends its whole process
+//! The entry point is [`Spawner::start_program`], which turns a [`Start`] into a [`Child`]. Dropping a [`Child`] ends its whole process
 //! group. Linux 5.9 or later, x86_64 and aarch64.
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
@@ -45,13 +45,13 @@ pub use env::{EnvBlock, STRING_MAX};
 pub use error::{StartError, StartStage};
 pub use exit::{Exit, Status};
 pub use file_id::FileId;
-pub use inherited::{first_is_from, inherited, may_close_ranges};
+pub use inherited::{first_socket_creator, may_close_ranges, take_inherited};
 pub use listener::NamelessListener;
 pub use memory::give_back_memory;
-pub use own_child::kill;
-pub use queue::unacknowledged;
+pub use own_child::kill_by_pidfd;
+pub use queue::unacknowledged_bytes;
 pub use reaper::{end_orphans, keep_until_unread, wait_until_unread};
-pub use refusable::limit_of;
+pub use refusable::resource_limit;
 pub use sandbox::{Outside, Sandbox};
 pub use start::{FailedLaunch, Launch, LaunchOutcome, Limits, MORE_MAX, Priority, Start};
 
@@ -72,7 +72,7 @@ pub struct Spawner {
 impl Spawner {
     /// Makes a spawner whose programs all inherit the restrictions of the calling thread.
     pub fn direct() -> io::Result<Self> {
-        let direct = Direct::several(1)?.pop();
+        let direct = Direct::for_threads(1)?.pop();
         let direct = direct.ok_or(io::ErrorKind::Other)?;
         Ok(Self {
             direct,
@@ -105,17 +105,17 @@ impl Spawner {
 
     /// Starts a program in its own process group. When this returns, that group exists and the program has replaced the
     /// server's image. Blocks for the time of `execve`.
-    pub fn start(&mut self, start: &Start<'_>) -> Result<Child, StartError> {
+    pub fn start_program(&mut self, start: &Start<'_>) -> Result<Child, StartError> {
         let direct = &mut self.direct;
-        match outside(&self.outside, start.sandbox, start.no_new_privs) {
-            None => direct.start(start),
+        match select_outside(&self.outside, start.sandbox, start.no_new_privs) {
+            None => direct.start_program(start),
             Some(outside) => outside
-                .start(|| direct.start(start))
-                .unwrap_or_else(|| Err(StartError::errno(StartStage::Clone, libc::ESRCH))),
+                .run_start(|| direct.start_program(start))
+                .unwrap_or_else(|| Err(StartError::from_errno(StartStage::Clone, libc::ESRCH))),
         }
     }
 
-    /// Starts a program like [`start`](Self::start), without waiting for `execve`, which may take long if the program's file
+    /// Starts a program like [`start_program`](Self::start_program), without waiting for `execve`, which may take long if the program's file
     /// system does not answer. [`outcome`](Self::outcome) tells how the start ended. Until then the program's group may not
     /// exist. This process also keeps a copy of the ends of pipes that the program was given, so the other end does not see the
     /// end of file. This waits for no launch under way, and there is no limit on their number: the caller must limit them.
@@ -125,11 +125,13 @@ impl Spawner {
         stdio: [BorrowedFd<'_>; 3],
     ) -> Result<Child, Box<FailedLaunch>> {
         let direct = &mut self.direct;
-        let Some(outside) = outside(&self.outside, launch.sandbox, launch.no_new_privs) else {
+        let Some(outside) = select_outside(&self.outside, launch.sandbox, launch.no_new_privs)
+        else {
             return direct.launch(launch, stdio);
         };
         let mut launch = Some(launch);
-        let started = outside.launch(|| launch.take().map(|launch| direct.launch(launch, stdio)));
+        let started =
+            outside.run_launch(|| launch.take().map(|launch| direct.launch(launch, stdio)));
         // INVARIANT: the thread lasts as long as the process, and has taken the launch.
         started.flatten().expect("the outside thread is there")
     }
@@ -137,7 +139,7 @@ impl Spawner {
     /// Returns the outcome of a start that this spawner launched. A failure is reported only once. Each call closes this
     /// process's copies of the descriptors of all programs that have begun.
     pub fn outcome(&mut self, child: &Child) -> LaunchOutcome {
-        match child.remotely_started() {
+        match child.as_remote() {
             Some(remote) => remote.outcome(),
             None => self.direct.outcome(child),
         }
@@ -146,7 +148,7 @@ impl Spawner {
 
 /// Returns the threads that must start a program, if the calling thread must not. Only programs that can gain no privileges get
 /// a filter of system calls: a program with privileges might take a refusal for another error.
-fn outside(
+fn select_outside(
     outside: &Option<Arc<Outside>>,
     sandbox: Sandbox,
     no_new_privs: bool,

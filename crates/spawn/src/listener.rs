@@ -30,18 +30,18 @@ impl NamelessListener {
     ///
     /// # Errors
     /// The folder for temporary files does not exist or is full; no descriptors are left.
-    pub fn make() -> io::Result<Self> {
+    pub fn create() -> io::Result<Self> {
         let mut random = [0; 16];
         getrandom(&mut random[..], GetRandomFlags::empty())?;
         let folder = format!("galgo-{:032x}", u128::from_ne_bytes(random));
         let folder = std::env::temp_dir().join(folder);
         DirBuilder::new().mode(0o700).create(&folder)?;
-        let made = Self::within(&folder);
+        let made = Self::bind_in_folder(&folder);
         let _ = remove_dir(&folder);
         made
     }
 
-    fn within(folder: &Path) -> io::Result<Self> {
+    fn bind_in_folder(folder: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = open(folder, flags, Mode::empty())?;
         let stat = fstat(&folder)?;
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn who_has_its_file_connects_and_no_path_leads_to_it() {
-        let made = NamelessListener::make().unwrap();
+        let made = NamelessListener::create().unwrap();
         let door = format!("/proc/self/fd/{}", made.file.as_raw_fd());
         let _one = UnixStream::connect(&door).unwrap();
         let listener = UnixListener::from(made.listener);

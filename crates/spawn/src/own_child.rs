@@ -3,7 +3,7 @@
 use crate::{
     apart::{call_on_program, programs_user, send_signal_to, with_ids_of},
     claims::{self, ProcessMark},
-    exit::{Exit, peek, reap},
+    exit::{Exit, peek_exit, reap_process},
     key::syscall_with_key,
     raw::syscall,
     reaper,
@@ -60,7 +60,7 @@ impl OwnChild {
         mark: Option<ProcessMark>,
         launch_number: Option<u64>,
     ) -> Self {
-        claims::claim(pid);
+        claims::claim_pid(pid);
         Self {
             mark,
             pidfd: ManuallyDrop::new(pidfd),
@@ -85,18 +85,18 @@ impl OwnChild {
     }
 
     pub(crate) fn has_exited(&self) -> io::Result<bool> {
-        Ok(self.gone || peek(self.pidfd.as_fd(), libc::WNOHANG)?)
+        Ok(self.gone || peek_exit(self.pidfd.as_fd(), libc::WNOHANG)?)
     }
 
     pub(crate) fn try_wait(&mut self) -> io::Result<Option<Exit>> {
-        if self.exit.is_none() && peek(self.pidfd.as_fd(), libc::WNOHANG)? {
-            self.finish()?;
+        if self.exit.is_none() && peek_exit(self.pidfd.as_fd(), libc::WNOHANG)? {
+            self.kill_group_and_reap()?;
         }
         Ok(self.exit)
     }
 
     pub(crate) fn try_wait_alone(&mut self) -> io::Result<Option<Exit>> {
-        if self.exit.is_none() && peek(self.pidfd.as_fd(), libc::WNOHANG)? {
+        if self.exit.is_none() && peek_exit(self.pidfd.as_fd(), libc::WNOHANG)? {
             self.reap_alone()?;
         }
         Ok(self.exit)
@@ -104,15 +104,15 @@ impl OwnChild {
 
     pub(crate) fn reap_alone(&mut self) -> io::Result<Exit> {
         if !groups_by_pidfd() {
-            return self.finish();
+            return self.kill_group_and_reap();
         }
         let exit = self.reap()?;
-        self.remains = is_anybody(self.pidfd.as_fd());
+        self.remains = has_group_members(self.pidfd.as_fd());
         Ok(exit)
     }
 
     pub(crate) fn group_remains(&mut self) -> bool {
-        self.remains = self.remains && is_anybody(self.pidfd.as_fd());
+        self.remains = self.remains && has_group_members(self.pidfd.as_fd());
         self.remains
     }
 
@@ -120,11 +120,11 @@ impl OwnChild {
         if let Some(exit) = self.exit {
             return Ok(exit);
         }
-        peek(self.pidfd.as_fd(), 0)?;
-        self.finish()
+        peek_exit(self.pidfd.as_fd(), 0)?;
+        self.kill_group_and_reap()
     }
 
-    pub(crate) fn lower(&self, to: Priority) {
+    pub(crate) fn lower_priority(&self, to: Priority) {
         if to == Priority::Normal || self.gone || self.exit.is_some() {
             return;
         }
@@ -184,7 +184,7 @@ impl OwnChild {
     /// See [`Child::let_go`](crate::Child::let_go).
     pub(crate) fn disown(mut self) {
         if !self.gone {
-            claims::release(self.pid);
+            claims::release_pid(self.pid);
             self.gone = true;
         }
         self.remains = false;
@@ -192,7 +192,7 @@ impl OwnChild {
 
     /// Ends the group of the exited process, and reaps the process. If the kernel knows the group only by its number, the order
     /// matters: a zombie keeps its id and the group's from being reused. Once it is reaped, a signal could meet strangers.
-    fn finish(&mut self) -> io::Result<Exit> {
+    fn kill_group_and_reap(&mut self) -> io::Result<Exit> {
         if !groups_by_pidfd() {
             let _ = self.signal_group(libc::SIGKILL);
             return self.reap();
@@ -205,8 +205,9 @@ impl OwnChild {
 
     /// Reaps the process, which has exited or is on its way out.
     pub(crate) fn reap(&mut self) -> io::Result<Exit> {
-        claims::release(self.pid);
-        let (status, usage) = reap(self.pidfd.as_fd(), 0)?.ok_or(io::ErrorKind::WouldBlock)?;
+        claims::release_pid(self.pid);
+        let (status, usage) =
+            reap_process(self.pidfd.as_fd(), 0)?.ok_or(io::ErrorKind::WouldBlock)?;
         let exit = Exit::new(status, &usage);
         self.gone = true;
         self.exit = Some(exit);
@@ -226,10 +227,10 @@ impl Drop for OwnChild {
         // A process in the middle of its I/O, or with much memory to free, does not end at once. The reaper waits for it,
         // because an event loop must not.
         if !self.gone {
-            claims::release(self.pid);
+            claims::release_pid(self.pid);
         }
-        if !self.gone && matches!(reap(pidfd.as_fd(), libc::WNOHANG), Ok(None)) {
-            reaper::adopt(pidfd);
+        if !self.gone && matches!(reap_process(pidfd.as_fd(), libc::WNOHANG), Ok(None)) {
+            reaper::adopt_process(pidfd);
         }
     }
 }
@@ -268,12 +269,12 @@ fn send_signal(pidfd: BorrowedFd<'_>, signal: i32, flags: usize) -> io::Result<(
 ///
 /// # Errors
 /// The kernel's: the process has ended.
-pub fn kill(process: impl AsFd) -> io::Result<()> {
+pub fn kill_by_pidfd(process: impl AsFd) -> io::Result<()> {
     send_signal(process.as_fd(), libc::SIGKILL, 0)
 }
 
 /// Returns whether there is a process in the group of `pidfd`, even if this process may not signal it.
-fn is_anybody(pidfd: BorrowedFd<'_>) -> bool {
+fn has_group_members(pidfd: BorrowedFd<'_>) -> bool {
     let args = [pidfd.as_raw_fd() as usize, 0, 0, PROCESS_GROUP, 0, 0];
     // SAFETY: numbers only.
     unsafe { syscall(libc::SYS_pidfd_send_signal, args) != -(libc::ESRCH as isize) }

@@ -9,7 +9,7 @@ use std::{
 ///
 /// # Errors
 /// The descriptor is no stream socket.
-pub fn unacknowledged(socket: impl AsFd) -> io::Result<usize> {
+pub fn unacknowledged_bytes(socket: impl AsFd) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the descriptor is open for as long as it is borrowed, and the request (SIOCOUTQ has the number of TIOCOUTQ)
     // writes one int to the pointer's place.
@@ -36,13 +36,13 @@ mod tests {
         let (mut theirs, _) = listener.accept().unwrap();
         ours.set_nonblocking(true).unwrap();
         while ours.write(&[0; 1 << 16]).is_ok() {}
-        assert!(unacknowledged(&ours).unwrap() > 0);
+        assert!(unacknowledged_bytes(&ours).unwrap() > 0);
         drop(std::thread::spawn(move || {
             theirs.read_to_end(&mut Vec::new())
         }));
-        while unacknowledged(&ours).unwrap() > 0 {
+        while unacknowledged_bytes(&ours).unwrap() > 0 {
             std::thread::yield_now();
         }
-        assert!(unacknowledged(std::fs::File::open("/dev/zero").unwrap()).is_err());
+        assert!(unacknowledged_bytes(std::fs::File::open("/dev/zero").unwrap()).is_err());
     }
 }

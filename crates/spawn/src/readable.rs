@@ -13,29 +13,32 @@ use crate::{
 
 /// Explains why `user` cannot read a file. `None`: the user can, or the file cannot be read for another reason. Root tries with
 /// the rights of that user. Another caller decides by owners and modes, unless it is that user itself.
-pub fn unreadable(path: &Path, user: &Identity) -> Option<String> {
+pub fn explain_unreadable(path: &Path, user: &Identity) -> Option<String> {
     let open = || trusted_path::read(path).map(drop);
     let tried = match effective_uid() {
         uid if uid == user.uid => open(),
-        0 => user.for_files(open),
-        _ => return barrier(path, user).map(|barrier| barrier.words(user)),
+        0 => user.with_file_rights(open),
+        _ => return find_barrier(path, user).map(|barrier| barrier.suggest_fix(user)),
     };
     let denied = |e: &io::Error| e.kind() == io::ErrorKind::PermissionDenied;
-    tried.err().filter(denied).map(|_| denied_to(path, user))
+    tried
+        .err()
+        .filter(denied)
+        .map(|_| explain_denied_to(path, user))
 }
 
 /// Explains why the system denies this process a file or folder.
-pub fn denied(path: &Path) -> String {
-    denied_to(path, &identity::current())
+pub fn explain_denied(path: &Path) -> String {
+    explain_denied_to(path, &identity::current())
 }
 
-fn denied_to(path: &Path, user: &Identity) -> String {
-    match barrier(path, user) {
-        Some(barrier) => barrier.words(user),
+fn explain_denied_to(path: &Path, user: &Identity) -> String {
+    match find_barrier(path, user) {
+        Some(barrier) => barrier.suggest_fix(user),
         None => format!(
             "user {} cannot open {}, though owners and modes allow it: look at access lists (getfacl) and security modules",
-            identity::name_of(user.uid),
-            words::path(path)
+            identity::user_name_of(user.uid),
+            words::escape_path(path)
         ),
     }
 }
@@ -47,7 +50,7 @@ struct Barrier {
 }
 
 /// Returns the first component of the path whose owner and mode keep `user` out.
-fn barrier(path: &Path, user: &Identity) -> Option<Barrier> {
+fn find_barrier(path: &Path, user: &Identity) -> Option<Barrier> {
     let absolute = std::path::absolute(path).ok()?;
     let all: Vec<_> = absolute.ancestors().collect();
     all.iter().rev().find_map(|at| {
@@ -55,34 +58,37 @@ fn barrier(path: &Path, user: &Identity) -> Option<Barrier> {
         let needed = if metadata.is_dir() { 0o1 } else { 0o4 };
         // The path is shown as it was typed.
         let at = if *at == absolute { path } else { at }.to_owned();
-        (!has(user, &metadata, needed)).then_some(Barrier { at, metadata })
+        (!has_mode_bit(user, &metadata, needed)).then_some(Barrier { at, metadata })
     })
 }
 
 /// Returns whether the mode has a bit in the class of users that `user` belongs to.
-fn has(user: &Identity, of: &fs::Metadata, bit: u32) -> bool {
+fn has_mode_bit(user: &Identity, of: &fs::Metadata, bit: u32) -> bool {
     let shift = match () {
         () if user.uid == 0 => return true,
         () if of.uid() == user.uid => 6,
-        () if is_in(user, of.gid()) => 3,
+        () if is_in_group(user, of.gid()) => 3,
         () => 0,
     };
     of.mode() >> shift & bit == bit
 }
 
-fn is_in(user: &Identity, gid: u32) -> bool {
+fn is_in_group(user: &Identity, gid: u32) -> bool {
     user.gid == gid || user.groups.contains(&gid)
 }
 
 impl Barrier {
-    fn words(&self, user: &Identity) -> String {
-        let (name, shown) = (identity::name_of(user.uid), words::path(&self.at));
-        let argument = words::argument(&self.at);
+    fn suggest_fix(&self, user: &Identity) -> String {
+        let (name, shown) = (
+            identity::user_name_of(user.uid),
+            words::escape_path(&self.at),
+        );
+        let argument = words::shell_argument(&self.at);
         if self.metadata.is_dir() {
             return format!("user {name} cannot enter {shown}: chmod a+x {argument}");
         }
         let is_owner = self.metadata.uid() == user.uid;
-        let needs_group = !is_owner && !is_in(user, self.metadata.gid());
+        let needs_group = !is_owner && !is_in_group(user, self.metadata.gid());
         let chgrp = needs_group.then(|| {
             let group = identity::group_name_of(user.gid);
             format!("chgrp {group} {argument}")
@@ -134,8 +140,8 @@ mod tests {
             chown(&file, Some(owner), Some(group)).unwrap();
             fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
             fs::set_permissions(&folder, PermissionsExt::from_mode(folder_mode)).unwrap();
-            let said = unreadable(&file, &user);
-            let argument = |path: &Path| words::argument(path);
+            let said = explain_unreadable(&file, &user);
+            let argument = |path: &Path| words::shell_argument(path);
             let want = commands.map(|commands| {
                 let commands = commands.replace("FILE", &argument(&file));
                 commands.replace("FOLDER", &argument(&folder))

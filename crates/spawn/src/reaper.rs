@@ -1,7 +1,7 @@
 //! Waits for processes that were killed, or left to run, but are not gone yet, because no event loop may wait for them. Also
 //! ends processes that programs leave running outside of their groups ([`crate::leftover`]).
 
-use crate::{exit::reap, leftover::Leftovers};
+use crate::{exit::reap_process, leftover::Leftovers};
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     io::{read, write},
@@ -29,9 +29,9 @@ static ARRIVED: Mutex<Vec<Unreaped>> = Mutex::new(Vec::new());
 static WAKE: Mutex<Option<Arc<OwnedFd>>> = Mutex::new(None);
 
 /// Takes over a process, by its pidfd.
-pub(crate) fn adopt(pidfd: OwnedFd) {
+pub(crate) fn adopt_process(pidfd: OwnedFd) {
     adopt_starting(pidfd, |pidfd| {
-        reap(pidfd.as_fd(), libc::WNOHANG).map_or(true, |reaped| reaped.is_some())
+        reap_process(pidfd.as_fd(), libc::WNOHANG).map_or(true, |reaped| reaped.is_some())
     });
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn adopt_starting(socket: OwnedFd, is_over: fn(&OwnedFd) -> bool) {
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .push(Unreaped(socket, is_over));
-    if let Some(wake) = &*wake() {
+    if let Some(wake) = &*ensure_thread() {
         let _ = write(wake, &1u64.to_ne_bytes());
     }
 }
@@ -86,29 +86,29 @@ pub fn wait_until_unread(most: Duration) {
 pub fn end_orphans() {
     // If the kernel lacks subreapers (before Linux 3.4), orphans go on.
     let _ = set_child_subreaper(Some(getpid()));
-    drop(wake());
+    drop(ensure_thread());
 }
 
 /// Returns the descriptor that wakes the thread. If there is no thread yet, starts it.
-fn wake() -> MutexGuard<'static, Option<Arc<OwnedFd>>> {
+fn ensure_thread() -> MutexGuard<'static, Option<Arc<OwnedFd>>> {
     let mut wake = WAKE.lock().unwrap_or_else(PoisonError::into_inner);
     if wake.is_none() {
-        *wake = start();
+        *wake = start_thread();
     }
     wake
 }
 
-fn start() -> Option<Arc<OwnedFd>> {
+fn start_thread() -> Option<Arc<OwnedFd>> {
     let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).ok()?);
     let theirs = Arc::clone(&wake);
     let thread = thread::Builder::new()
         .name("reaper".into())
         .stack_size(64 * 1024);
-    thread.spawn(move || serve(&theirs)).ok()?;
+    thread.spawn(move || run_reaper(&theirs)).ok()?;
     Some(wake)
 }
 
-fn serve(wake: &OwnedFd) {
+fn run_reaper(wake: &OwnedFd) {
     let mut waiting: Vec<Unreaped> = Vec::new();
     let mut leftovers = Leftovers::default();
     let mut next = Instant::now();
@@ -127,7 +127,7 @@ fn serve(wake: &OwnedFd) {
         waiting.append(&mut ARRIVED.lock().unwrap_or_else(PoisonError::into_inner));
         let now = Instant::now();
         if now >= next {
-            next = now + leftovers.turn();
+            next = now + leftovers.terminate_leftovers();
         }
     }
 }

@@ -6,7 +6,7 @@ use rustix::{
 };
 
 /// Returns a limit of this process. `None`: the call is refused.
-pub fn limit_of(resource: Resource) -> Option<Rlimit> {
+pub fn resource_limit(resource: Resource) -> Option<Rlimit> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,

@@ -41,7 +41,7 @@ impl Limits {
     }
 
     /// Returns the kind of mark for the program and all that it starts; `None`: no mark.
-    pub(crate) fn mark(&self) -> Option<MarkKind> {
+    pub(crate) fn mark_kind(&self) -> Option<MarkKind> {
         match (self.may_stay, self.is_worker) {
             (true, _) => None,
             (false, true) => Some(MarkKind::Lasting),
@@ -125,7 +125,7 @@ pub struct Launch {
 
 impl Launch {
     /// Returns the launch as a start, without the descriptors from 3 on.
-    pub(crate) fn start<'a>(&'a self, stdio: [BorrowedFd<'a>; 3]) -> Start<'a> {
+    pub(crate) fn as_start<'a>(&'a self, stdio: [BorrowedFd<'a>; 3]) -> Start<'a> {
         Start {
             path: self.path.as_ref().unwrap_or(&self.args[0]),
             args: &self.args,

@@ -48,7 +48,7 @@ impl TemplateKind {
     ];
 
     /// Returns the name that the shim uses.
-    pub fn name(self) -> &'static str {
+    pub fn shim_name(self) -> &'static str {
         match self {
             Self::Elf => "elf",
             Self::Perl => "perl",
@@ -84,39 +84,39 @@ impl TemplateKind {
 
     /// Returns whether a program that cannot be forked can be parked ([`Uses::Once`]): only if none of its code runs before it
     /// stops.
-    pub fn parks(self) -> bool {
+    pub fn can_park(self) -> bool {
         self == Self::Node
     }
 
     /// Returns whether children of the template can report which modules they loaded; for PHP: which scripts they ran.
-    pub(crate) fn teaches(self) -> bool {
+    pub(crate) fn can_teach(self) -> bool {
         self != Self::Elf
     }
 
     /// Adds the variables of a template to a program's environment.
     pub(crate) fn add_env(self, uses: Uses, env: &mut EnvBlock) {
         let ours: &[u8] = b"/proc/self/fd/4";
-        let preload = match env.value(b"LD_PRELOAD") {
+        let preload = match env.get_value(b"LD_PRELOAD") {
             Some(theirs) => [ours, b":", theirs].concat(),
             None => ours.to_vec(),
         };
-        env.put(b"LD_PRELOAD", &preload);
+        env.set_variable(b"LD_PRELOAD", &preload);
         // Functions of libraries are looked up once, not by each child.
-        env.put(b"LD_BIND_NOW", b"1");
+        env.set_variable(b"LD_BIND_NOW", b"1");
         if self == Self::Perl {
             // Perl pastes the text after -M into a `use`: here, of a version that every perl has.
             let ours: &[u8] = b"-M5.006;BEGIN{require(q(/proc/self/fd/5))}";
-            let theirs = env.value(b"PERL5OPT").unwrap_or_default();
-            env.put(b"PERL5OPT", &[ours, b" ", theirs].concat());
+            let theirs = env.get_value(b"PERL5OPT").unwrap_or_default();
+            env.set_variable(b"PERL5OPT", &[ours, b" ", theirs].concat());
         }
-        env.put(b"GALGO_TEMPLATE", self.name().as_bytes());
+        env.set_variable(b"GALGO_TEMPLATE", self.shim_name().as_bytes());
         if uses == Uses::Once {
-            env.put(b"GALGO_PARKED", b"1");
+            env.set_variable(b"GALGO_PARKED", b"1");
         }
         if self == Self::Node {
             // Rings would be shared with children. Besides, node.c needs some bytes of the environment.
-            env.put(b"UV_USE_IO_URING", b"0");
-            env.put(b"GALGO_ROOM", &[b' '; 256]);
+            env.set_variable(b"UV_USE_IO_URING", b"0");
+            env.set_variable(b"GALGO_ROOM", &[b' '; 256]);
         }
     }
 }

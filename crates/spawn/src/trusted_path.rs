@@ -8,7 +8,7 @@
 //! them can replace its entries. In a sticky folder (`/tmp`) that holds for files and links. A folder in it counts by its own
 //! owner, because no other user can move it there or away.
 //!
-//! If root must open or make a file itself, no component at all may belong to another account ([`place`]): logs, sockets, the
+//! If root must open or make a file itself, no component at all may belong to another account ([`locate_for_root`]): logs, sockets, the
 //! cache.
 
 use rustix::{
@@ -68,7 +68,7 @@ impl Resolved {
     pub fn read(&self) -> io::Result<File> {
         let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
         if self.bound.is_some() {
-            if kind(&fstat(&self.file)?) != FileType::RegularFile {
+            if file_type(&fstat(&self.file)?) != FileType::RegularFile {
                 return Err(io::Error::other("is not a regular file"));
             }
             // The file's owner may hold a lease on it.
@@ -83,10 +83,10 @@ static LOOKED_FOR: Mutex<PathBuf> = Mutex::new(PathBuf::new());
 
 /// Returns the path that was looked for last: if that goes on for long, its file system hangs.
 pub fn last_looked_for() -> PathBuf {
-    lock(&LOOKED_FOR).clone()
+    lock_path(&LOOKED_FOR).clone()
 }
 
-fn lock(path: &Mutex<PathBuf>) -> MutexGuard<'_, PathBuf> {
+fn lock_path(path: &Mutex<PathBuf>) -> MutexGuard<'_, PathBuf> {
     path.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -123,12 +123,12 @@ pub fn read_all(path: &Path) -> io::Result<Vec<u8>> {
 /// Returns the first component of a path that another account owns or can replace, if there is one: then that account decides
 /// whether the path leads to anything.
 pub fn others_part(path: &Path) -> Option<PathBuf> {
-    let mut walk = Walk::begin(path).ok()?;
+    let mut walk = Walk::from_path(path).ok()?;
     let mut all = || -> io::Result<()> {
         while walk.bound.is_none()
             && let Some(name) = walk.left.pop()
         {
-            walk.step(&name)?;
+            walk.step_to(&name)?;
         }
         Ok(())
     };
@@ -146,13 +146,13 @@ pub fn others_account(path: &Path, own: u32) -> Option<u32> {
 /// Does the same as [`resolve`], and adds all names on the way, including the names of links, to `steps`: each may later stand
 /// for another file.
 pub(crate) fn resolve_noting(path: &Path, steps: &mut BTreeSet<PathBuf>) -> io::Result<Resolved> {
-    let mut walk = Walk::begin(path)?;
+    let mut walk = Walk::from_path(path)?;
     while let Some(name) = walk.left.pop() {
-        steps.insert(walk.path().join(&name));
-        walk.step(&name)?;
+        steps.insert(walk.current_path().join(&name));
+        walk.step_to(&name)?;
     }
-    let path = walk.path();
-    walk.stays_inside(&path)?;
+    let path = walk.current_path();
+    walk.check_inside(&path)?;
     // INVARIANT: the root is never taken away.
     let (_, file) = walk.folders.pop().ok_or(Errno::NOENT)?;
     Ok(Resolved {
@@ -168,15 +168,15 @@ pub(crate) fn resolve_noting(path: &Path, steps: &mut BTreeSet<PathBuf>) -> io::
 /// # Errors
 /// The same errors as [`resolve`].
 pub fn locate(path: &Path) -> io::Result<PathEnd> {
-    let mut walk = Walk::begin(path)?;
+    let mut walk = Walk::from_path(path)?;
     while let Some(name) = walk.left.pop() {
         if let Some(missing) = walk.step_or_end(&name)? {
-            walk.stays_inside(&walk.path())?;
+            walk.check_inside(&walk.current_path())?;
             return Ok(missing);
         }
     }
-    walk.stays_inside(&walk.path())?;
-    walk.end()
+    walk.check_inside(&walk.current_path())?;
+    walk.into_end()
 }
 
 /// The end of a path.
@@ -194,8 +194,8 @@ pub struct PathEnd {
 ///
 /// # Errors
 /// A folder is missing, or the system's error.
-pub fn place(path: &Path) -> io::Result<Option<PathEnd>> {
-    let mut walk = Walk::begin(path)?;
+pub fn locate_for_root(path: &Path) -> io::Result<Option<PathEnd>> {
+    let mut walk = Walk::from_path(path)?;
     while let Some(name) = walk.left.pop() {
         if let Some(missing) = walk.step_or_end(&name)? {
             let is_closed = is_closed(&fstat(&missing.folder)?);
@@ -205,19 +205,21 @@ pub fn place(path: &Path) -> io::Result<Option<PathEnd>> {
             return Ok(None);
         }
     }
-    walk.end().map(Some)
+    walk.into_end().map(Some)
 }
 
-/// Returns the folder that holds the last name of `path`. `None`: see [`place`], or another user could put or replace that
+/// Returns the folder that holds the last name of `path`. `None`: see [`locate_for_root`], or another user could put or replace that
 /// name.
 ///
 /// # Errors
-/// The same errors as [`place`].
-pub fn folder(path: &Path) -> io::Result<Option<OwnedFd>> {
+/// The same errors as [`locate_for_root`].
+pub fn open_roots_folder(path: &Path) -> io::Result<Option<OwnedFd>> {
     let path = std::path::absolute(path)?;
     let place = match path.parent() {
-        Some(above) if above.parent().is_some() => place(above)?.and_then(|place| place.entry),
-        _ => Some(root()?),
+        Some(above) if above.parent().is_some() => {
+            locate_for_root(above)?.and_then(|place| place.entry)
+        }
+        _ => Some(open_root()?),
     };
     let roots = |folder: &OwnedFd| fstat(folder).is_ok_and(|stat| is_closed(&stat));
     Ok(place.filter(roots))
@@ -226,12 +228,12 @@ pub fn folder(path: &Path) -> io::Result<Option<OwnedFd>> {
 /// Opens a file that root alone can change or replace, with O_PATH; `None`: the file does not exist, or other users can.
 ///
 /// # Errors
-/// The same errors as [`place`].
-pub fn roots_own(path: &Path) -> io::Result<Option<OwnedFd>> {
-    let file = place(path)?.and_then(|place| place.entry);
+/// The same errors as [`locate_for_root`].
+pub fn open_roots_file(path: &Path) -> io::Result<Option<OwnedFd>> {
+    let file = locate_for_root(path)?.and_then(|place| place.entry);
     let Some(file) = file else { return Ok(None) };
     let stat = fstat(&file)?;
-    let is_roots = kind(&stat) == FileType::RegularFile && is_closed(&stat);
+    let is_roots = file_type(&stat) == FileType::RegularFile && is_closed(&stat);
     Ok(is_roots.then_some(file))
 }
 
@@ -239,7 +241,7 @@ pub fn roots_own(path: &Path) -> io::Result<Option<OwnedFd>> {
 ///
 /// # Errors
 /// The system's error.
-pub(crate) fn hold(real: &Path) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_without_links(real: &Path) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     openat2(CWD, real, HELD, Mode::empty(), resolve)
 }
@@ -257,23 +259,23 @@ struct Walk {
 }
 
 impl Walk {
-    fn begin(path: &Path) -> io::Result<Self> {
-        *lock(&LOOKED_FOR) = path.to_owned();
+    fn from_path(path: &Path) -> io::Result<Self> {
+        *lock_path(&LOOKED_FOR) = path.to_owned();
         Ok(Self {
-            folders: vec![("/".into(), root()?)],
-            left: names(&std::path::absolute(path)?),
+            folders: vec![("/".into(), open_root()?)],
+            left: reversed_names(&std::path::absolute(path)?),
             links: Vec::new(),
             bound: None,
             is_open: false,
         })
     }
 
-    fn path(&self) -> PathBuf {
+    fn current_path(&self) -> PathBuf {
         self.folders.iter().map(|(name, _)| name).collect()
     }
 
     /// Walks to a name. If it is a link, the names in the link come before the names that are left.
-    fn step(&mut self, name: &OsStr) -> io::Result<()> {
+    fn step_to(&mut self, name: &OsStr) -> io::Result<()> {
         if name == ".." {
             self.folders.truncate((self.folders.len() - 1).max(1));
             return Ok(());
@@ -283,33 +285,33 @@ impl Walk {
         let above = fstat(folder)?;
         let mut entry = openat(folder, name, HELD | OFlags::NOFOLLOW, Mode::empty())?;
         let stat = fstat(&entry)?;
-        if kind(&stat) == FileType::Symlink {
+        if file_type(&stat) == FileType::Symlink {
             if self.links.len() >= MAX_LINKS {
                 return Err(Errno::LOOP.into());
             }
             if fstatfs(folder)?.f_type != PROC_SUPER_MAGIC {
                 let target = readlinkat(&entry, "", Vec::new())?.into_bytes();
                 let target = PathBuf::from(OsString::from_vec(target));
-                self.judge(&above, &stat, name);
-                let link = self.path().join(name);
+                self.note_others(&above, &stat, name);
+                let link = self.current_path().join(name);
                 if target.has_root() {
                     self.folders.truncate(1);
                 }
-                self.left.extend(names(&target));
+                self.left.extend(reversed_names(&target));
                 self.links.push((link, target));
                 return Ok(());
             }
             // The kernel's own link, like the target of /dev/stdout: its text need not be a path.
             entry = openat(folder, name, HELD, Mode::empty())?;
         }
-        self.judge(&above, &stat, name);
+        self.note_others(&above, &stat, name);
         self.folders.push((name.to_owned(), entry));
         Ok(())
     }
 
-    /// Does the same as [`step`](Self::step). Returns the end of the path if its last name does not exist.
+    /// Does the same as [`step_to`](Self::step_to). Returns the end of the path if its last name does not exist.
     fn step_or_end(&mut self, name: &OsStr) -> io::Result<Option<PathEnd>> {
-        match self.step(name) {
+        match self.step_to(name) {
             Err(e) if e.kind() == io::ErrorKind::NotFound && self.left.is_empty() => {
                 let (_, folder) = self.folders.last().ok_or(Errno::NOENT)?;
                 Ok(Some(PathEnd {
@@ -323,7 +325,7 @@ impl Walk {
     }
 
     /// Returns the end of a path that was walked.
-    fn end(mut self) -> io::Result<PathEnd> {
+    fn into_end(mut self) -> io::Result<PathEnd> {
         match (self.folders.pop(), self.folders.pop()) {
             (Some((name, entry)), Some((_, folder))) => Ok(PathEnd {
                 folder,
@@ -335,7 +337,7 @@ impl Walk {
     }
 
     /// Refuses a path outside of the first component that belongs to another account.
-    fn stays_inside(&self, path: &Path) -> io::Result<()> {
+    fn check_inside(&self, path: &Path) -> io::Result<()> {
         match self.bound.as_ref().filter(|bound| !path.starts_with(bound)) {
             None => Ok(()),
             Some(bound) => Err(io::Error::other(format!(
@@ -347,26 +349,26 @@ impl Walk {
     }
 
     /// Checks whether another account owns an entry of the last folder, or can replace it.
-    fn judge(&mut self, above: &Stat, entry: &Stat, name: &OsStr) {
+    fn note_others(&mut self, above: &Stat, entry: &Stat, name: &OsStr) {
         let is_sticky = is_trusted(above) && above.st_mode & Mode::SVTX.as_raw_mode() != 0;
         // From a folder of their own, other users can move root's files and links into a sticky folder. They cannot move
         // folders: that takes the right to write to the moved folder.
         let stays = is_closed(above)
-            || is_sticky && kind(entry) == FileType::Directory && is_trusted(entry);
-        let is_link = kind(entry) == FileType::Symlink;
+            || is_sticky && file_type(entry) == FileType::Directory && is_trusted(entry);
+        let is_link = file_type(entry) == FileType::Symlink;
         self.is_open |= !stays || is_link && !is_trusted(entry);
         if self.bound.is_none() {
             self.bound = match (stays, is_sticky) {
                 (true, _) if is_trusted(entry) => None,
-                (false, false) => Some(self.path()),
-                _ => Some(self.path().join(name)),
+                (false, false) => Some(self.current_path()),
+                _ => Some(self.current_path().join(name)),
             };
         }
     }
 }
 
 /// Returns the names in a path, in reverse order.
-fn names(path: &Path) -> Vec<OsString> {
+fn reversed_names(path: &Path) -> Vec<OsString> {
     let named = path.components().rev().filter_map(|step| match step {
         Component::Normal(name) => Some(name.to_owned()),
         Component::ParentDir => Some("..".into()),
@@ -375,7 +377,7 @@ fn names(path: &Path) -> Vec<OsString> {
     named.collect()
 }
 
-fn root() -> Result<OwnedFd, Errno> {
+fn open_root() -> Result<OwnedFd, Errno> {
     open("/", HELD, Mode::empty())
 }
 
@@ -389,7 +391,7 @@ pub fn is_closed(stat: &Stat) -> bool {
     is_trusted(stat) && stat.st_mode & 0o022 == 0
 }
 
-fn kind(stat: &Stat) -> FileType {
+fn file_type(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
@@ -455,11 +457,17 @@ mod tests {
             );
             assert_eq!(
                 found.is_ok(),
-                hold(&top.join(leads_to.unwrap_or("none"))).is_ok()
+                open_without_links(&top.join(leads_to.unwrap_or("none"))).is_ok()
             );
         }
-        assert_eq!(hold(&top.join("ours/there")).err(), Some(Errno::LOOP));
-        assert_eq!(hold(&top.join("theirs/near/deep")).err(), Some(Errno::LOOP));
+        assert_eq!(
+            open_without_links(&top.join("ours/there")).err(),
+            Some(Errno::LOOP)
+        );
+        assert_eq!(
+            open_without_links(&top.join("theirs/near/deep")).err(),
+            Some(Errno::LOOP)
+        );
     }
 
     /// Accounts alice and bob, by numbers, with their own homes and with a sticky folder.

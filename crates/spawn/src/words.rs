@@ -38,13 +38,13 @@ pub fn escape(bytes: &[u8]) -> String {
 }
 
 /// Returns a file's name for a person.
-pub fn path(path: &Path) -> String {
+pub fn escape_path(path: &Path) -> String {
     escape(path.as_os_str().as_bytes())
 }
 
 /// Returns a file's name as an argument of a shell's command: unchanged if it is plain, else in single quotes. If [`escape`]
 /// would change it, `$'…'` holds its bytes (POSIX.1-2024, 2.2.4; bash, zsh, ksh and BusyBox know it).
-pub fn argument(path: &Path) -> String {
+pub fn shell_argument(path: &Path) -> String {
     let bytes = path.as_os_str().as_bytes();
     let plain = |b: &u8| b.is_ascii_alphanumeric() || b"/._-+,:@%".contains(b);
     // Without `./` a command would take the file `-x` for an option.
@@ -61,24 +61,24 @@ pub fn argument(path: &Path) -> String {
         for c in chunk.valid().chars() {
             match c {
                 '\'' | '\\' => out.extend(['\\', c]),
-                c if is_hidden(c) => octal(&mut out, c.encode_utf8(&mut [0; 4]).as_bytes()),
+                c if is_hidden(c) => push_octal(&mut out, c.encode_utf8(&mut [0; 4]).as_bytes()),
                 c => out.push(c),
             }
         }
-        octal(&mut out, chunk.invalid());
+        push_octal(&mut out, chunk.invalid());
     }
     out.push('\'');
     out
 }
 
-fn octal(out: &mut String, bytes: &[u8]) {
+fn push_octal(out: &mut String, bytes: &[u8]) {
     for b in bytes {
         out.push_str(&format!("\\{b:03o}"));
     }
 }
 
 /// Describes how a process ended, in words: "with status 3", "by signal 11 (SIGSEGV)".
-pub fn how(status: Status) -> String {
+pub fn describe_status(status: Status) -> String {
     match status {
         Status::Code(code) => format!("with status {code}"),
         Status::Signal(n) => format!("by signal {n}{}", signal_name(n)),
@@ -139,7 +139,7 @@ mod tests {
             b"tab\there",
         ];
         for name in names {
-            let argument = argument(Path::new(OsStr::from_bytes(name)));
+            let argument = shell_argument(Path::new(OsStr::from_bytes(name)));
             assert_eq!(escape(argument.as_bytes()), argument);
             let told = Command::new("bash")
                 .args(["-c", &format!("printf %s {argument}")])

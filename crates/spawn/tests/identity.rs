@@ -2,7 +2,7 @@
 //! its own: this test binary, started to run a single ignored test.
 #![allow(clippy::unwrap_used)]
 
-use galgo_spawn::identity::{IdentityError, effective_uid, lookup};
+use galgo_spawn::identity::{IdentityError, effective_uid, resolve_identity};
 use std::{fs, os::unix::process::CommandExt, process::Command};
 
 /// Runs an ignored test, with these secure bits from its first thread on.
@@ -37,7 +37,7 @@ fn root_becomes_nobody_for_good() {
 #[test]
 #[ignore = "run by root_becomes_nobody_for_good, in a process of its own"]
 fn inner_nobody_for_good() {
-    let nobody = lookup("nobody", Some("daemon")).unwrap();
+    let nobody = resolve_identity("nobody", Some("daemon")).unwrap();
     nobody.assume().unwrap();
     let status = fs::read_to_string("/proc/thread-self/status").unwrap();
     let line = |key| {
@@ -58,7 +58,7 @@ fn inner_nobody_for_good() {
     assert_eq!(unsafe { libc::setuid(0) }, -1);
     // Becoming the same user again is not an error; becoming another user is.
     nobody.assume().unwrap();
-    let other = lookup("daemon", None).unwrap();
+    let other = resolve_identity("daemon", None).unwrap();
     assert!(matches!(
         other.assume(),
         Err(IdentityError::System("setresuid" | "setresgid", _))
@@ -75,7 +75,7 @@ fn a_way_back_to_root_is_noticed() {
 #[test]
 #[ignore = "run by a_way_back_to_root_is_noticed, in a process of its own"]
 fn inner_way_back() {
-    let nobody = lookup("nobody", None).unwrap();
+    let nobody = resolve_identity("nobody", None).unwrap();
     assert!(matches!(nobody.assume(), Err(IdentityError::Regained(_))));
 }
 
@@ -88,7 +88,7 @@ fn root_keeps_ids_apart_for_good() {
 #[test]
 #[ignore = "run by root_keeps_ids_apart_for_good, in a process of its own"]
 fn inner_apart() {
-    let nobody = lookup("nobody", None).unwrap();
+    let nobody = resolve_identity("nobody", None).unwrap();
     nobody.assume_apart().unwrap();
     let ids = || {
         let status = fs::read_to_string("/proc/thread-self/status").unwrap();

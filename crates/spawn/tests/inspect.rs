@@ -5,7 +5,7 @@ mod scene;
 
 use galgo_spawn::{
     EnvBlock, StartError, StartStage,
-    inspect::{check, check_source, diagnose},
+    inspect::{check_program, check_source, diagnose},
 };
 use scene::Scene;
 use std::{
@@ -48,7 +48,7 @@ fn fails(path: &Path) -> String {
 }
 
 fn says(path: &Path) -> Vec<String> {
-    check(path, PATH)
+    check_program(path, PATH)
         .into_iter()
         .map(|f| f.to_string())
         .collect()
@@ -167,7 +167,7 @@ fn what_the_kernel_refuses_is_named() {
         let text = fails(&path);
         assert!(text.starts_with(expected), "{name}: {text}");
         assert_eq!(says(&path), [text], "{name}: `check` agrees");
-        assert!(check(&path, PATH)[0].fails, "{name}");
+        assert!(check_program(&path, PATH)[0].fails, "{name}");
     }
     let folder = dir.0.path();
     assert_eq!(fails(folder), "the program is a folder");
@@ -207,7 +207,7 @@ fn what_fails_after_the_start_is_found_by_check() {
     ];
     for (bytes, expected) in table {
         let path = dir.file("script", 0o755, bytes);
-        let found = check(&path, PATH);
+        let found = check_program(&path, PATH);
         assert!(found.len() == 1 && found[0].fails, "{found:?}");
         assert!(found[0].to_string().starts_with(expected), "{}", found[0]);
     }
@@ -292,21 +292,21 @@ fn a_missing_shared_library_is_found_without_running_the_program() {
 fn who_else_may_write_is_a_warning() {
     let dir = Folder::new();
     let path = dir.file("open", 0o757, b"#!/bin/sh\n");
-    let found = check(&path, PATH);
+    let found = check_program(&path, PATH);
     assert!(
         found[0].says == "the program is writable by others" && !found[0].fails,
         "{found:?}"
     );
     let path = dir.file("open", 0o755, b"#!/bin/sh\n");
     fs::set_permissions(dir.0.path(), Permissions::from_mode(0o777)).unwrap();
-    let found = check(&path, PATH);
+    let found = check_program(&path, PATH);
     let expected = format!(
         "the folder {} is writable by others",
         dir.0.path().display()
     );
     assert!(found.len() == 1 && found[0].says == expected, "{found:?}");
     fs::set_permissions(dir.0.path(), Permissions::from_mode(0o1777)).unwrap();
-    assert_eq!(check(&path, PATH), [], "sticky");
+    assert_eq!(check_program(&path, PATH), [], "sticky");
 }
 
 #[test]

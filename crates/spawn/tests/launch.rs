@@ -31,7 +31,7 @@ struct Launched {
 
 fn launch(args: &[&str]) -> Launch {
     let mut env = EnvBlock::default();
-    env.put(b"PATH", b"/usr/bin:/bin");
+    env.set_variable(b"PATH", b"/usr/bin:/bin");
     Launch {
         path: None,
         args: args.iter().map(c).collect(),

@@ -55,7 +55,7 @@ fn the_servers_own_0_1_and_2_may_be_handed_over_in_any_order() {
         no_new_privs: false,
         sandbox: Sandbox::Standard,
     };
-    let mut child = spawner.start(&start).unwrap();
+    let mut child = spawner.start_program(&start).unwrap();
     drop(theirs);
     let mut text = String::new();
     out.read_to_string(&mut text).unwrap();
@@ -77,9 +77,11 @@ fn the_environment_is_the_block_byte_for_byte() {
         scene.output("/bin/cat", &["cat", "/proc/self/environ"]).0,
         b""
     );
-    scene.env.put(b"EMPTY", b"");
-    scene.env.put(b"NAME with spaces", b"a=b\n\xff\x01");
-    scene.env.put(b"LONG", &[b'x'; STRING_MAX - 6]);
+    scene.env.set_variable(b"EMPTY", b"");
+    scene
+        .env
+        .set_variable(b"NAME with spaces", b"a=b\n\xff\x01");
+    scene.env.set_variable(b"LONG", &[b'x'; STRING_MAX - 6]);
     let (bytes, _) = scene.output("/bin/cat", &["cat", "/proc/self/environ"]);
     let mut expected = b"EMPTY=\0NAME with spaces=a=b\n\xff\x01\0LONG=".to_vec();
     expected.extend([b'x'; STRING_MAX - 6]);
@@ -291,7 +293,9 @@ fn a_missing_working_directory_is_told_from_a_missing_program() {
 #[test]
 fn what_execve_cannot_take_is_named_before() {
     let mut scene = Scene::new();
-    scene.env.put(b"HTTP_COOKIE", &vec![b'x'; STRING_MAX]);
+    scene
+        .env
+        .set_variable(b"HTTP_COOKIE", &vec![b'x'; STRING_MAX]);
     let e = scene.start("/bin/true", &["true"]).map(|_| ()).unwrap_err();
     assert_eq!(e.stage, StartStage::Environment);
     assert!(e.to_string().contains("HTTP_COOKIE"), "{e}");
@@ -300,7 +304,7 @@ fn what_execve_cannot_take_is_named_before() {
     for n in 0..64 {
         scene
             .env
-            .put(format!("V{n}").as_bytes(), &vec![b'x'; STRING_MAX - 10]);
+            .set_variable(format!("V{n}").as_bytes(), &vec![b'x'; STRING_MAX - 10]);
     }
     let e = scene.start("/bin/true", &["true"]).map(|_| ()).unwrap_err();
     assert_eq!(e.stage, StartStage::Environment, "{e}");
@@ -319,7 +323,7 @@ fn the_largest_environment_that_fits_starts() {
     let mut n = 0;
     loop {
         let mut more = scene.env.clone();
-        more.put(format!("V{n}").as_bytes(), &[b'x'; 100_000]);
+        more.set_variable(format!("V{n}").as_bytes(), &[b'x'; 100_000]);
         n += 1;
         let last = std::mem::replace(&mut scene.env, more);
         match scene.start("/bin/true", &["true"]) {
@@ -327,7 +331,7 @@ fn the_largest_environment_that_fits_starts() {
             // The kernel's own E2BIG never occurs.
             Err(e) => {
                 assert_eq!(e.stage, StartStage::Environment, "{e}");
-                assert!(last.size() > 1 << 20, "{n}");
+                assert!(last.exec_size() > 1 << 20, "{n}");
                 break;
             }
         }

@@ -178,7 +178,7 @@ fn a_static_program_is_no_template() {
         "int main(void) { return 0; }",
         &["-static"],
     );
-    let why = galgo_spawn::inspect::kind(&program).unwrap_err();
+    let why = galgo_spawn::inspect::detect_kind(&program).unwrap_err();
     assert!(why.why.contains("statically"), "{why:?}");
 }
 

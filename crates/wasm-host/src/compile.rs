@@ -30,22 +30,22 @@ const NICE: i32 = 10;
 ///
 /// # Errors
 /// A sentence: wasmtime does not start, or the server does not read.
-pub(crate) fn name() -> Result<(), String> {
+pub(crate) fn print_engine_name() -> Result<(), String> {
     confine()?;
-    let engine = engine::compiler(false).map_err(unable)?;
-    let answer = host::answer(&engine::tag(&engine));
+    let engine = engine::create_compiler(false).map_err(describe_start_failure)?;
+    let answer = host::format_answer(&engine::compatibility_tag(&engine));
     std::io::stdout()
         .write_all(answer.as_bytes())
         .map_err(|e| e.to_string())
 }
 
-fn unable(e: wasmtime::Error) -> String {
+fn describe_start_failure(e: wasmtime::Error) -> String {
     format!("starting wasmtime: {e:#}")
 }
 
 /// Gives up all rights that compiling does not need.
 fn confine() -> Result<(), String> {
-    limits::lower(&[
+    limits::lower_limits(&[
         (Resource::Cpu, CPU),
         (Resource::As, MEMORY),
         (Resource::Fsize, CODE),
@@ -60,24 +60,29 @@ fn confine() -> Result<(), String> {
 ///
 /// # Errors
 /// A sentence about the problem of the module, or of this process.
-pub(crate) fn run() -> Result<(), String> {
+pub(crate) fn compile_stdin() -> Result<(), String> {
     confine()?;
     let mut module = Vec::new();
     std::io::stdin()
         .lock()
         .read_to_end(&mut module)
         .map_err(|e| format!("it cannot be read: {e}"))?;
-    if let Some(wrong) = module::complaint(&module) {
+    if let Some(wrong) = module::header_complaint(&module) {
         return Err(wrong.into());
     }
     // Made here, once. If its threads cannot be started, this thread does all the work. Made later, the failure
     // would be a panic.
     let parallel = rayon::ThreadPoolBuilder::new().build_global().is_ok();
-    let engine = engine::compiler(parallel).map_err(unable)?;
-    let (kind, code) = compile(&engine, &module).map_err(|e| words(&e))?;
+    let engine = engine::create_compiler(parallel).map_err(describe_start_failure)?;
+    let (kind, code) = compile(&engine, &module).map_err(|e| format_causes(&e))?;
     let stdout = rustix::io::dup(std::io::stdout()).map_err(|e| e.to_string())?;
-    code::write(File::from(stdout), kind, &code::key(&module), &code)
-        .map_err(|e| format!("its code cannot be kept: {e}"))
+    code::write_entry(
+        File::from(stdout),
+        kind,
+        &code::module_digest(&module),
+        &code,
+    )
+    .map_err(|e| format!("its code cannot be kept: {e}"))
 }
 
 /// Compiles a module, and checks that the host offers all its imports.
@@ -93,7 +98,7 @@ fn compile(engine: &Engine, bytes: &[u8]) -> wasmtime::Result<(ModuleKind, Vec<u
 }
 
 /// Formats an error of wasmtime with its causes, on one line.
-fn words(e: &wasmtime::Error) -> String {
+fn format_causes(e: &wasmtime::Error) -> String {
     let causes: Vec<String> = e.chain().map(ToString::to_string).collect();
     causes.join(": ").replace('\n', " ")
 }

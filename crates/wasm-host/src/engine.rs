@@ -40,14 +40,14 @@ fn config() -> Config {
 }
 
 /// Creates an engine that compiles, but runs nothing.
-pub(crate) fn compiler(parallel: bool) -> Result<Engine> {
+pub(crate) fn create_compiler(parallel: bool) -> Result<Engine> {
     Engine::new(config().parallel_compilation(parallel))
 }
 
 /// Creates an engine that runs the output of [`compiler`], `instances` at once, in slots that are
 /// reserved now. If there is not enough address space, each instance reserves its own, which is
 /// slower.
-pub(crate) fn pooled(instances: u32) -> Result<Engine> {
+pub(crate) fn create_pooled(instances: u32) -> Result<Engine> {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_core_instances(instances.saturating_mul(4).saturating_add(CORES))
         .total_component_instances(instances)
@@ -70,15 +70,15 @@ pub(crate) fn pooled(instances: u32) -> Result<Engine> {
     let mut config = config();
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     Engine::new(&config).or_else(|e| {
-        say::line(&format!(
+        say::write_line(&format!(
             "galgo: wasm: {e:#}; going on without reserved slots"
         ));
-        compiler(false)
+        create_compiler(false)
     })
 }
 
 /// Returns a name that engines with interchangeable code share.
-pub(crate) fn tag(engine: &Engine) -> String {
+pub(crate) fn compatibility_tag(engine: &Engine) -> String {
     let mut hasher = DefaultHasher::new();
     engine.precompile_compatibility_hash().hash(&mut hasher);
     env!("CARGO_PKG_VERSION").hash(&mut hasher);

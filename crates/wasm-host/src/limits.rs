@@ -3,7 +3,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Lowers limits for good. A lower limit of the server stays.
-pub(crate) fn lower(limits: &[(Resource, u64)]) -> Result<(), String> {
+pub(crate) fn lower_limits(limits: &[(Resource, u64)]) -> Result<(), String> {
     for &(resource, most) in limits {
         let most = getrlimit(resource).maximum.map_or(most, |m| m.min(most));
         let limit = Rlimit {
@@ -29,7 +29,7 @@ const LEAST: u64 = 64;
 
 /// Raises the soft limit of descriptors to the hard one. Returns the share of one instance, so that no
 /// instance takes descriptors from another: its limit of files, folders, sockets and other resources.
-pub(crate) fn descriptors(instances: u64) -> usize {
+pub(crate) fn raise_descriptor_limit(instances: u64) -> usize {
     let now = getrlimit(Resource::Nofile);
     let most = now.maximum.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
     let wanted = Rlimit {
@@ -40,10 +40,10 @@ pub(crate) fn descriptors(instances: u64) -> usize {
         Ok(()) => most,
         Err(_) => now.current.unwrap_or(most),
     };
-    share(most, instances)
+    instance_share(most, instances)
 }
 
-fn share(descriptors: u64, instances: u64) -> usize {
+fn instance_share(descriptors: u64, instances: u64) -> usize {
     let each = descriptors.saturating_sub(OWN) / instances.max(1);
     let each = each.saturating_sub(FIXED).clamp(LEAST, MOST);
     usize::try_from(each).unwrap_or(usize::MAX)
@@ -56,17 +56,17 @@ mod tests {
     #[test]
     fn instances_share_what_there_is() {
         // A few instances have plenty, many have a share, and each has enough to work with.
-        assert_eq!(share(1 << 16, 32), 1024);
-        assert_eq!(share(20_000, 64), 295);
-        assert_eq!(share(1024, 64), 64);
-        assert_eq!(share(0, 0), 64);
+        assert_eq!(instance_share(1 << 16, 32), 1024);
+        assert_eq!(instance_share(20_000, 64), 295);
+        assert_eq!(instance_share(1024, 64), 64);
+        assert_eq!(instance_share(0, 0), 64);
     }
 
     #[test]
     fn limits_only_sink() {
         // The test lowers a limit of this very process, which stays high enough to hurt no other test.
         let before = getrlimit(Resource::Core).maximum;
-        lower(&[(Resource::Core, u64::MAX - 1)]).unwrap();
+        lower_limits(&[(Resource::Core, u64::MAX - 1)]).unwrap();
         let now = getrlimit(Resource::Core);
         assert_eq!(now.maximum, before.or(Some(u64::MAX - 1)));
         assert_eq!(now.current, now.maximum);

@@ -8,13 +8,13 @@ use wasmtime::{Engine, Module, Result, component::Component};
 /// # Errors
 /// The code is for another engine, or is malformed.
 #[allow(unsafe_code)] // the one exception outside crates/spawn: see CONTRIBUTING.md
-pub(crate) fn module(engine: &Engine, code: &Code) -> Result<Module> {
-    // SAFETY: the bytes must be what wasmtime made. `Code` comes from two functions alone. `galgo_wasm::code::read` has
+pub(crate) fn load_module(engine: &Engine, code: &Code) -> Result<Module> {
+    // SAFETY: the bytes must be what wasmtime made. `Code` comes from two functions alone. `galgo_wasm::code::read_entry` has
     // checked that only this user (or root) can write to the folder and the file, and that the digest stored with the bytes
-    // fits. `galgo_wasm::code::received` reads memory that the keeper alone could write to before it was sealed. So
+    // fits. `galgo_wasm::code::read_sealed_entry` reads memory that the keeper alone could write to before it was sealed. So
     // `compile` wrote the bytes, and they are complete. They are in our own memory, where no other code changes them.
     // wasmtime itself compares its version and configuration.
-    unsafe { Module::deserialize(engine, code.bytes()) }
+    unsafe { Module::deserialize(engine, code.as_bytes()) }
 }
 
 /// Loads the code of a component.
@@ -22,7 +22,7 @@ pub(crate) fn module(engine: &Engine, code: &Code) -> Result<Module> {
 /// # Errors
 /// See [`module`].
 #[allow(unsafe_code)] // as above
-pub(crate) fn component(engine: &Engine, code: &Code) -> Result<Component> {
-    // SAFETY: as in `module`.
-    unsafe { Component::deserialize(engine, code.bytes()) }
+pub(crate) fn load_component(engine: &Engine, code: &Code) -> Result<Component> {
+    // SAFETY: as in `load_module`.
+    unsafe { Component::deserialize(engine, code.as_bytes()) }
 }

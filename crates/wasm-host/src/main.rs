@@ -22,7 +22,7 @@ mod worker;
 
 use std::{fs::File, io::Read, os::fd::OwnedFd, process::ExitCode};
 
-use galgo_spawn::inherited;
+use galgo_spawn::take_inherited;
 
 use galgo_wasm::{
     host::{self, COMPILE, ENGINE, HostProgram, MODULES, OWN_WORKER, WORKER},
@@ -38,16 +38,20 @@ fn main() -> ExitCode {
     let command = command.as_deref().unwrap_or_default();
     // The process was executed by a descriptor, whose number would be its name.
     let _ = rustix::thread::set_name(host::NAME);
-    let done = match (command, host::objection(server.as_deref())) {
+    let done = match (command, host::version_objection(server.as_deref())) {
         // The server compares the version itself.
-        (ENGINE, _) => compile::name(),
+        (ENGINE, _) => compile::print_engine_name(),
         (COMPILE | WORKER | MODULES | OWN_WORKER, Some(why)) => Err(why),
-        (COMPILE, None) => compile::run(),
-        (WORKER, None) => worker::serve().map_err(|why| say::of_worker(&why)),
-        (MODULES, None) => keep(),
-        (OWN_WORKER, None) => worker::serve_own().map_err(|why| say::of_worker(&why)),
+        (COMPILE, None) => compile::compile_stdin(),
+        (WORKER, None) => {
+            worker::serve_cached_modules().map_err(|why| say::with_worker_prefix(&why))
+        }
+        (MODULES, None) => run_keeper(),
+        (OWN_WORKER, None) => {
+            worker::serve_own_modules().map_err(|why| say::with_worker_prefix(&why))
+        }
         _ => {
-            say::line(&format!(
+            say::write_line(&format!(
                 "this is galgo-wasm {}: galgo starts it, to compile and run WebAssembly programs, and looks for it beside itself",
                 host::version()
             ));
@@ -57,7 +61,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            say::line(&why);
+            say::write_line(&why);
             ExitCode::FAILURE
         }
     }
@@ -65,15 +69,15 @@ fn main() -> ExitCode {
 
 /// Runs the keeper of a worker for a user's own modules. A helper has started it, with this program as descriptor 3, and the
 /// worker's setup as descriptor 4.
-fn keep() -> Result<(), String> {
-    let given = inherited(2).map_err(|e| e.to_string())?;
+fn run_keeper() -> Result<(), String> {
+    let given = take_inherited(2).map_err(|e| e.to_string())?;
     let given = <[OwnedFd; 2]>::try_from(given);
     let [own, setup] = given.map_err(|_| "descriptors are missing")?;
     let mut said = Vec::new();
     let read = File::from(setup).read_to_end(&mut said);
     read.map_err(|e| e.to_string())?;
     match Message::decode(&said) {
-        Some(Message::Own(setup)) => keep_worker(&HostProgram::own(own), setup),
+        Some(Message::Own(setup)) => keep_worker(&HostProgram::from_executable(own), setup),
         _ => Err("what it is told makes no sense".into()),
     }
 }

@@ -42,12 +42,15 @@ impl WorkerSandbox {
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
             .map_err(|e| format!("closing its memory: {e}"))?;
         open_without_waiting().map_err(|e| format!("handling SIGSYS: {e}"))?;
-        let files = self.files().map_err(|e| format!("Landlock: {e}"))?;
-        self.calls().map_err(|e| format!("seccomp: {e}"))?;
+        let files = self
+            .restrict_files()
+            .map_err(|e| format!("Landlock: {e}"))?;
+        self.restrict_syscalls()
+            .map_err(|e| format!("seccomp: {e}"))?;
         Ok(files)
     }
 
-    fn files(&self) -> Result<Option<&'static str>, landlock::RulesetError> {
+    fn restrict_files(&self) -> Result<Option<&'static str>, landlock::RulesetError> {
         let mut rules = Ruleset::default().handle_access(AccessFs::from_all(LANDLOCK))?;
         if !self.network {
             rules = rules.handle_access(AccessNet::from_all(LANDLOCK))?;
@@ -75,7 +78,7 @@ impl WorkerSandbox {
     }
 
     /// Refuses (EPERM) system calls that a worker does not need.
-    fn calls(&self) -> Result<(), seccompiler::Error> {
+    fn restrict_syscalls(&self) -> Result<(), seccompiler::Error> {
         let mut refused = BTreeMap::new();
         for call in [
             libc::SYS_execve,
@@ -107,24 +110,27 @@ impl WorkerSandbox {
         ] {
             refused.insert(call, Vec::new());
         }
-        refused.insert(libc::SYS_prlimit64, new_limits()?);
+        refused.insert(libc::SYS_prlimit64, refused_prlimits()?);
         #[cfg(target_arch = "x86_64")]
         for call in [libc::SYS_fork, libc::SYS_vfork] {
             refused.insert(call, Vec::new());
         }
-        refused.insert(libc::SYS_clone, processes()?);
-        refused.insert(libc::SYS_socket, self.sockets()?);
-        refuse(refused, libc::EPERM)?;
+        refused.insert(libc::SYS_clone, refused_clones()?);
+        refused.insert(libc::SYS_socket, self.refused_sockets()?);
+        refuse_syscalls(refused, libc::EPERM)?;
         // A thread must not wait in a file that a guest opens.
-        filter([(libc::SYS_openat2, opens()?)].into(), SeccompAction::Trap)?;
+        install_filter(
+            [(libc::SYS_openat2, openat2_rules()?)].into(),
+            SeccompAction::Trap,
+        )?;
         // The flags of clone3(2) are in memory, where no filter sees them: the C library goes on
         // with clone(2).
-        refuse([(libc::SYS_clone3, Vec::new())].into(), libc::ENOSYS)
+        refuse_syscalls([(libc::SYS_clone3, Vec::new())].into(), libc::ENOSYS)
     }
 
     /// Returns the calls of socket(2) to refuse: with the network, all families except the Internet
     /// protocols.
-    fn sockets(&self) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    fn refused_sockets(&self) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
         if !self.network {
             return Ok(Vec::new());
         }
@@ -137,26 +143,29 @@ impl WorkerSandbox {
     }
 }
 
-fn refuse(calls: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> Result<(), seccompiler::Error> {
-    filter(calls, SeccompAction::Errno(errno.cast_unsigned()))
+fn refuse_syscalls(
+    calls: BTreeMap<i64, Vec<SeccompRule>>,
+    errno: i32,
+) -> Result<(), seccompiler::Error> {
+    install_filter(calls, SeccompAction::Errno(errno.cast_unsigned()))
 }
 
-fn filter(
+fn install_filter(
     calls: BTreeMap<i64, Vec<SeccompRule>>,
     action: SeccompAction,
 ) -> Result<(), seccompiler::Error> {
-    let filter = SeccompFilter::new(calls, SeccompAction::Allow, action, arch()?)?;
+    let filter = SeccompFilter::new(calls, SeccompAction::Allow, action, target_arch()?)?;
     seccompiler::apply_filter(&BpfProgram::try_from(filter)?)
 }
 
 /// Returns the calls of openat2(2) that libraries make.
-fn opens() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+fn openat2_rules() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let size = SeccompCondition::new(3, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, OPEN_HOW)?;
     Ok(vec![SeccompRule::new(vec![size])?])
 }
 
 /// Returns the calls of clone(2) to refuse: those without CLONE_THREAD.
-fn processes() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+fn refused_clones() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let thread = u64::from(libc::CLONE_THREAD.cast_unsigned());
     let none = SeccompCmpOp::MaskedEq(thread);
     let none = SeccompCondition::new(0, SeccompCmpArgLen::Qword, none, 0)?;
@@ -164,17 +173,17 @@ fn processes() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
 }
 
 /// Returns the calls of prlimit(2) to refuse: those with a new limit.
-fn new_limits() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+fn refused_prlimits() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let is_given = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
     Ok(vec![SeccompRule::new(vec![is_given])?])
 }
 
-fn arch() -> Result<TargetArch, seccompiler::BackendError> {
+fn target_arch() -> Result<TargetArch, seccompiler::BackendError> {
     std::env::consts::ARCH.try_into()
 }
 
 /// Resolves the links in a folder's path, as Landlock does.
-pub(crate) fn folder(path: &Path) -> PathBuf {
+pub(crate) fn resolve_folder_links(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 

@@ -38,15 +38,15 @@ pub enum ModuleKind {
 }
 
 /// Returns the name of a module's code.
-pub fn key(module: &[u8]) -> ModuleDigest {
+pub fn module_digest(module: &[u8]) -> ModuleDigest {
     Sha256::digest(module).into()
 }
 
-pub(crate) fn path(cache: &Path, key: &ModuleDigest, tag: &str) -> PathBuf {
-    cache.join(name(key, tag))
+pub(crate) fn entry_path(cache: &Path, key: &ModuleDigest, tag: &str) -> PathBuf {
+    cache.join(entry_name(key, tag))
 }
 
-fn name(key: &ModuleDigest, tag: &str) -> String {
+fn entry_name(key: &ModuleDigest, tag: &str) -> String {
     let mut name: String = key.iter().map(|b| format!("{b:02x}")).collect();
     name.push('-');
     name.push_str(tag);
@@ -57,7 +57,7 @@ fn name(key: &ModuleDigest, tag: &str) -> String {
 ///
 /// # Errors
 /// Errors of the system.
-pub fn write(
+pub fn write_entry(
     mut to: impl Write,
     kind: ModuleKind,
     key: &ModuleDigest,
@@ -67,17 +67,17 @@ pub fn write(
     head.extend_from_slice(MAGIC);
     head.push(kind as u8);
     head.extend_from_slice(key);
-    head.extend_from_slice(&begun(kind, key).chain_update(code).finalize());
+    head.extend_from_slice(&begin_digest(kind, key).chain_update(code).finalize());
     to.write_all(&head)?;
     to.write_all(code)
 }
 
 /// Begins the digest of an entry, without its code.
-fn begun(kind: ModuleKind, key: &ModuleDigest) -> Sha256 {
+fn begin_digest(kind: ModuleKind, key: &ModuleDigest) -> Sha256 {
     Sha256::new().chain_update([kind as u8]).chain_update(key)
 }
 
-/// Verified code from the cache or from the keeper: only [`read`] and [`received`] make it.
+/// Verified code from the cache or from the keeper: only [`read_entry`] and [`read_sealed_entry`] make it.
 #[derive(Debug)]
 pub struct Code {
     kind: ModuleKind,
@@ -85,19 +85,19 @@ pub struct Code {
 }
 
 /// Reads an entry and checks it. `None`: there is no entry, or no server of this user has written it.
-pub fn read(cache: &Path, key: &ModuleDigest, tag: &str) -> Option<Code> {
+pub fn read_entry(cache: &Path, key: &ModuleDigest, tag: &str) -> Option<Code> {
     let mut bytes = Vec::new();
-    let kind = check(cache, key, tag, |code| bytes.extend_from_slice(code))?;
+    let kind = check_entry(cache, key, tag, |code| bytes.extend_from_slice(code))?;
     Some(Code { kind, bytes })
 }
 
 /// Whether there is such an entry. The check holds one piece of it in memory at a time.
-pub(crate) fn is_there(cache: &Path, key: &ModuleDigest, tag: &str) -> bool {
-    check(cache, key, tag, |_| {}).is_some()
+pub(crate) fn has_entry(cache: &Path, key: &ModuleDigest, tag: &str) -> bool {
+    check_entry(cache, key, tag, |_| {}).is_some()
 }
 
 /// Checks an entry; `take` gets its code, piece by piece, before the check is complete.
-fn check(
+fn check_entry(
     cache: &Path,
     key: &ModuleDigest,
     tag: &str,
@@ -105,13 +105,13 @@ fn check(
 ) -> Option<ModuleKind> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = File::from(rustix::fs::open(cache, flags, Mode::empty()).ok()?);
-    ours(&folder.metadata().ok()?)?;
+    check_ownership(&folder.metadata().ok()?)?;
     // In the folder that was checked, even if its name leads elsewhere by now.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(openat(&folder, name(key, tag), flags, Mode::empty()).ok()?);
+    let file = File::from(openat(&folder, entry_name(key, tag), flags, Mode::empty()).ok()?);
     let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
-    ours(&metadata)?;
-    checked(file, key, take)
+    check_ownership(&metadata)?;
+    check_content(file, key, take)
 }
 
 /// With these seals, no process can change the memory any more.
@@ -120,34 +120,39 @@ const SEALS: SealFlags = SealFlags::WRITE
     .union(SealFlags::SHRINK);
 
 /// Makes an empty file in memory for an entry that goes to another process.
-pub(crate) fn in_memory() -> io::Result<File> {
+pub(crate) fn create_memory_file() -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     Ok(memfd_create("galgo-code", flags)?.into())
 }
 
 /// Seals the file against all changes; returns whether it is an entry of that name then.
-pub(crate) fn seal(file: &File, key: &ModuleDigest) -> bool {
-    fcntl_add_seals(file, SEALS | SealFlags::SEAL).is_ok() && whole(file, key, |_| {}).is_some()
+pub(crate) fn seal_entry(file: &File, key: &ModuleDigest) -> bool {
+    fcntl_add_seals(file, SEALS | SealFlags::SEAL).is_ok()
+        && check_whole_entry(file, key, |_| {}).is_some()
 }
 
 /// Reads an entry that the keeper has sent. `None`: the file is no entry of that name, or can still be changed.
-pub fn received(file: OwnedFd, key: &ModuleDigest) -> Option<Code> {
+pub fn read_sealed_entry(file: OwnedFd, key: &ModuleDigest) -> Option<Code> {
     let file = File::from(file);
     if !fcntl_get_seals(&file).ok()?.contains(SEALS) {
         return None;
     }
     let mut bytes = Vec::new();
-    let kind = whole(&file, key, |code| bytes.extend_from_slice(code))?;
+    let kind = check_whole_entry(&file, key, |code| bytes.extend_from_slice(code))?;
     Some(Code { kind, bytes })
 }
 
-fn whole(mut file: &File, key: &ModuleDigest, take: impl FnMut(&[u8])) -> Option<ModuleKind> {
+fn check_whole_entry(
+    mut file: &File,
+    key: &ModuleDigest,
+    take: impl FnMut(&[u8]),
+) -> Option<ModuleKind> {
     file.rewind().ok()?;
-    checked(file, key, take)
+    check_content(file, key, take)
 }
 
 /// Checks the content of an entry.
-fn checked(
+fn check_content(
     mut file: impl Read,
     key: &ModuleDigest,
     mut take: impl FnMut(&[u8]),
@@ -162,8 +167,8 @@ fn checked(
     if magic != MAGIC || rest[..32] != key[..] {
         return None;
     }
-    let mut digest = begun(kind, key);
-    module::pieces(file, |piece| {
+    let mut digest = begin_digest(kind, key);
+    module::for_each_piece(file, |piece| {
         digest.update(piece);
         take(piece);
     })
@@ -173,7 +178,7 @@ fn checked(
 }
 
 /// Refuses a cache if another account decides where its path leads.
-pub(crate) fn judge(cache: &Path) -> io::Result<()> {
+pub(crate) fn check_cache_path(cache: &Path) -> io::Result<()> {
     match others_account(cache, effective_uid()) {
         None => Ok(()),
         Some(_) => Err(io::Error::other(
@@ -183,19 +188,19 @@ pub(crate) fn judge(cache: &Path) -> io::Result<()> {
 }
 
 /// Makes the cache, or checks that no other user can write to it.
-pub(crate) fn make(cache: &Path) -> io::Result<()> {
-    judge(cache)?;
+pub(crate) fn create_cache(cache: &Path) -> io::Result<()> {
+    check_cache_path(cache)?;
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(cache)?;
-    ours(&cache.symlink_metadata()?).ok_or_else(|| {
+    check_ownership(&cache.symlink_metadata()?).ok_or_else(|| {
         io::Error::other("others can write to it: give it to the server's user alone (chmod 700)")
     })
 }
 
 /// Whether the file belongs to this user or to root, and no other user may write to it.
-fn ours(metadata: &std::fs::Metadata) -> Option<()> {
+fn check_ownership(metadata: &std::fs::Metadata) -> Option<()> {
     let owner = metadata.uid();
     let mine = [0, effective_uid()].contains(&owner);
     (mine && metadata.mode() & 0o022 == 0).then_some(())
@@ -208,7 +213,7 @@ impl Code {
     }
 
     /// Returns the code.
-    pub fn bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
@@ -220,9 +225,9 @@ mod tests {
 
     fn entry() -> (tempfile::TempDir, PathBuf, ModuleDigest) {
         let cache = tempfile::tempdir().unwrap();
-        let key = key(b"module");
-        let at = path(cache.path(), &key, "t");
-        write(
+        let key = module_digest(b"module");
+        let at = entry_path(cache.path(), &key, "t");
+        write_entry(
             File::create(&at).unwrap(),
             ModuleKind::Command,
             &key,
@@ -235,12 +240,12 @@ mod tests {
     #[test]
     fn an_entry_is_read_as_it_was_written() {
         let (cache, _, key) = entry();
-        let code = read(cache.path(), &key, "t").unwrap();
+        let code = read_entry(cache.path(), &key, "t").unwrap();
         assert_eq!(
             (code.kind, &code.bytes[..]),
             (ModuleKind::Command, &b"code"[..])
         );
-        assert!(read(cache.path(), &key, "other").is_none());
+        assert!(read_entry(cache.path(), &key, "other").is_none());
     }
 
     #[test]
@@ -251,33 +256,45 @@ mod tests {
             let mut bad = good.clone();
             bad[index] ^= 1;
             fs::write(&at, bad).unwrap();
-            assert!(read(cache.path(), &key, "t").is_none(), "byte {index}");
+            assert!(
+                read_entry(cache.path(), &key, "t").is_none(),
+                "byte {index}"
+            );
             fs::write(&at, &good[..index]).unwrap();
-            assert!(read(cache.path(), &key, "t").is_none(), "cut at {index}");
+            assert!(
+                read_entry(cache.path(), &key, "t").is_none(),
+                "cut at {index}"
+            );
         }
     }
 
     #[test]
     fn what_a_keeper_sends_is_sealed_and_whole() {
-        let key = key(b"module");
+        let key = module_digest(b"module");
         let made = || {
-            let file = in_memory().unwrap();
-            write(&file, ModuleKind::Command, &key, b"code").unwrap();
+            let file = create_memory_file().unwrap();
+            write_entry(&file, ModuleKind::Command, &key, b"code").unwrap();
             file
         };
         let sealed = made();
-        assert!(seal(&sealed, &key));
+        assert!(seal_entry(&sealed, &key));
         assert!((&sealed).write_all(b"more").is_err());
-        let code = received(sealed.into(), &key).unwrap();
+        let code = read_sealed_entry(sealed.into(), &key).unwrap();
         assert_eq!(
             (code.kind, &code.bytes[..]),
             (ModuleKind::Command, &b"code"[..])
         );
-        assert!(received(made().into(), &key).is_none(), "not sealed");
-        assert!(!seal(&made(), &[0; 32]), "another's");
+        assert!(
+            read_sealed_entry(made().into(), &key).is_none(),
+            "not sealed"
+        );
+        assert!(!seal_entry(&made(), &[0; 32]), "another's");
         let other = made();
-        assert!(seal(&other, &key));
-        assert!(received(other.into(), &[0; 32]).is_none(), "another's");
+        assert!(seal_entry(&other, &key));
+        assert!(
+            read_sealed_entry(other.into(), &[0; 32]).is_none(),
+            "another's"
+        );
     }
 
     #[test]
@@ -287,11 +304,11 @@ mod tests {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         };
         mode(&at, 0o620);
-        assert!(read(cache.path(), &key, "t").is_none());
+        assert!(read_entry(cache.path(), &key, "t").is_none());
         mode(&at, 0o600);
         mode(cache.path(), 0o777);
-        assert!(read(cache.path(), &key, "t").is_none());
+        assert!(read_entry(cache.path(), &key, "t").is_none());
         mode(cache.path(), 0o700);
-        assert!(read(cache.path(), &key, "t").is_some());
+        assert!(read_entry(cache.path(), &key, "t").is_some());
     }
 }

@@ -32,7 +32,7 @@ pub const WORKER: &str = "worker";
 pub const MODULES: &str = galgo_spawn::owners::MODULES;
 /// First argument of the program: be that worker.
 pub const OWN_WORKER: &str = "own-worker";
-/// First argument of the program: print an [`answer`].
+/// First argument of the program: print an [`format_answer`].
 pub const ENGINE: &str = "engine";
 
 /// Limit of processor time for one compilation, over all its threads, in seconds.
@@ -47,13 +47,13 @@ pub fn version() -> String {
 }
 
 /// A digest of the sources that define messages and stored data: it changes when they change.
-const PROTOCOL: u32 = digest(
+const PROTOCOL: u32 = fnv1a_hash(
     include_bytes!("wire.rs"),
-    digest(include_bytes!("code.rs"), 0x811c_9dc5),
+    fnv1a_hash(include_bytes!("code.rs"), 0x811c_9dc5),
 );
 
 /// The hash FNV-1a.
-const fn digest(bytes: &[u8], mut sum: u32) -> u32 {
+const fn fnv1a_hash(bytes: &[u8], mut sum: u32) -> u32 {
     let mut at = 0;
     while at < bytes.len() {
         sum = (sum ^ bytes[at] as u32).wrapping_mul(0x0100_0193);
@@ -64,12 +64,12 @@ const fn digest(bytes: &[u8], mut sum: u32) -> u32 {
 
 /// Returns the program's answer to a question for its engine: its [`version`], and a name that engines with interchangeable code
 /// share.
-pub fn answer(engine: &str) -> String {
+pub fn format_answer(engine: &str) -> String {
     format!("{}\n{engine}\n", version())
 }
 
-/// Splits an [`answer`] into its two parts; `None`: the text is no answer.
-fn answered(said: &str) -> Option<(&str, &str)> {
+/// Splits an [`format_answer`] into its two parts; `None`: the text is no answer.
+fn parse_answer(said: &str) -> Option<(&str, &str)> {
     let (version, engine) = said.strip_suffix('\n')?.split_once('\n')?;
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
     let word = |text: &str| (1..=64).contains(&text.len()) && text.bytes().all(plain);
@@ -104,7 +104,7 @@ struct Writers {
 }
 
 impl Writers {
-    fn of(stat: &Stat) -> Self {
+    fn from_stat(stat: &Stat) -> Self {
         Self {
             owner: stat.st_uid,
             group: (stat.st_mode & 0o020 != 0).then_some(stat.st_gid),
@@ -122,16 +122,16 @@ impl Writers {
 
 impl Beside {
     /// Looks in the folder of this very program.
-    pub fn own() -> Self {
-        let own = rustix::fs::stat("/proc/self/exe").map(|stat| Writers::of(&stat));
+    pub fn next_to_executable() -> Self {
+        let own = rustix::fs::stat("/proc/self/exe").map(|stat| Writers::from_stat(&stat));
         // If the executable is replaced while it runs, the kernel appends text to its name, but the folder is the same.
         let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default();
         let folder = exe.parent().unwrap_or(Path::new("/"));
         // If its owner is unknown, only root may have written the program.
-        Self::folder(folder, own.unwrap_or_default())
+        Self::in_folder(folder, own.unwrap_or_default())
     }
 
-    fn folder(path: &Path, own: Writers) -> Self {
+    fn in_folder(path: &Path, own: Writers) -> Self {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Self {
             folder: open(path, flags, Mode::empty()),
@@ -144,10 +144,10 @@ impl Beside {
 
     /// Explains why no module can be run at this moment, in words about the module, as far as that is known without asking the
     /// program.
-    pub fn missing(&self) -> Option<String> {
+    pub fn explain_missing(&self) -> Option<String> {
         match self.host.get() {
             Some(_) => None,
-            None => self.look().err(),
+            None => self.open_candidate().err(),
         }
     }
 
@@ -155,16 +155,16 @@ impl Beside {
     ///
     /// # Errors
     /// There is no program that may be executed, in words about a module.
-    pub fn program(&self) -> Result<OwnedFd, String> {
-        self.look().map(|(file, _)| file)
+    pub fn open_program(&self) -> Result<OwnedFd, String> {
+        self.open_candidate().map(|(file, _)| file)
     }
 
-    pub(crate) fn known(&self) -> Option<&HostProgram> {
+    pub(crate) fn known_program(&self) -> Option<&HostProgram> {
         self.host.get()
     }
 
     /// Opens the program in our folder, before it is asked for its version.
-    fn look(&self) -> Result<(OwnedFd, FileId), String> {
+    fn open_candidate(&self) -> Result<(OwnedFd, FileId), String> {
         let at = self.path.display();
         let cannot =
             |e: &Errno| format!("{NEEDS}, which cannot be looked at beside galgo ({at}): {e}");
@@ -180,13 +180,13 @@ impl Beside {
                 "{NEEDS}, and what is called so beside galgo ({at}) is no file"
             ));
         }
-        if !Writers::of(&stat).are_among(self.own) {
+        if !Writers::from_stat(&stat).are_among(self.own) {
             return Err(format!(
                 "{NEEDS}, and others can change the one beside galgo ({at}) who cannot change galgo: give both the same \
                  owner and mode"
             ));
         }
-        let id = FileId::of(&stat);
+        let id = FileId::from_stat(&stat);
         match lock(&self.unfit).as_ref().filter(|(of, _)| *of == id) {
             Some((_, why)) => Err(why.clone()),
             None => Ok((file, id)),
@@ -197,7 +197,7 @@ impl Beside {
     ///
     /// # Errors
     /// The error of `ask`; or no program fits, in words about the module.
-    pub(crate) fn host(
+    pub(crate) fn verify_program(
         &self,
         ask: impl FnOnce(&HostProgram) -> Result<String, NoCode>,
     ) -> Result<&HostProgram, NoCode> {
@@ -205,17 +205,17 @@ impl Beside {
             return Ok(host);
         }
         let unfit = |why| NoCode::new(ModuleFault::Host, why);
-        let (file, id) = self.look().map_err(unfit)?;
+        let (file, id) = self.open_candidate().map_err(unfit)?;
         let engine = String::new();
         let asked = HostProgram { file, engine };
         let said = ask(&asked)?;
-        match answered(&said) {
+        match parse_answer(&said) {
             Some((its, engine)) if its == version() => Ok(self.host.get_or_init(|| HostProgram {
                 engine: engine.to_owned(),
                 ..asked
             })),
             other => {
-                let why = self.stranger(other.map(|(its, _)| its));
+                let why = self.describe_stranger(other.map(|(its, _)| its));
                 *lock(&self.unfit) = Some((id, why.clone()));
                 Err(unfit(why))
             }
@@ -223,7 +223,7 @@ impl Beside {
     }
 
     /// Describes a program of another build.
-    fn stranger(&self, its: Option<&str>) -> String {
+    fn describe_stranger(&self, its: Option<&str>) -> String {
         let (at, own) = (self.path.display(), version());
         match its {
             Some(its) => format!(
@@ -238,7 +238,7 @@ impl Beside {
 
 impl HostProgram {
     /// Returns this program itself, by the descriptor that was executed.
-    pub fn own(file: OwnedFd) -> Self {
+    pub fn from_executable(file: OwnedFd) -> Self {
         let engine = String::new();
         Self { file, engine }
     }
@@ -248,7 +248,7 @@ impl HostProgram {
     }
 
     /// Executes the program with `command`, and gives it nothing else of ours.
-    pub(crate) fn start(
+    pub(crate) fn start_command(
         &self,
         spawner: &mut Spawner,
         command: &str,
@@ -259,7 +259,7 @@ impl HostProgram {
         let more: Vec<_> = std::iter::once(file).chain(more).collect();
         let text = |s: &str| CString::new(s).unwrap_or_default();
         spawner.leave_domain_to_programs();
-        spawner.start(&Start {
+        spawner.start_program(&Start {
             // The first descriptor after the standard ones: the file that was checked, even if another has its name by now.
             more: &more,
             path: &text("/proc/self/fd/3"),
@@ -281,12 +281,12 @@ impl HostProgram {
 /// other modules may wait for that thread (resolv.conf(5)).
 fn environment() -> EnvBlock {
     let mut env = EnvBlock::default();
-    env.put(b"RES_OPTIONS", b"timeout:2 attempts:1");
+    env.set_variable(b"RES_OPTIONS", b"timeout:2 attempts:1");
     env
 }
 
 /// Explains, in the program itself, why a server of the version in the arguments must not start it.
-pub fn objection(server: Option<&str>) -> Option<String> {
+pub fn version_objection(server: Option<&str>) -> Option<String> {
     let (server, own) = (server?, version());
     (server != own).then(|| {
         format!("this is galgo-wasm {own}, and galgo is {server}: build and install both together")
@@ -333,7 +333,7 @@ mod tests {
     }
 
     fn refused(beside: &Beside, says: &str) -> String {
-        match beside.host(|_| Ok(says.to_owned())) {
+        match beside.verify_program(|_| Ok(says.to_owned())) {
             Err(refused) => refused.words,
             Ok(_) => panic!("{says:?} fits"),
         }
@@ -345,14 +345,14 @@ mod tests {
             group: None,
             others: false,
         };
-        Beside::folder(folder, mine)
+        Beside::in_folder(folder, mine)
     }
 
     #[test]
     fn it_is_found_once_it_is_there() {
         let folder = tempfile::tempdir().unwrap();
         let beside = beside(folder.path());
-        let why = beside.missing().unwrap();
+        let why = beside.explain_missing().unwrap();
         let at = folder.path().display();
         let want = format!(
             "it is a WebAssembly module and needs galgo-wasm, which is not beside galgo ({at})"
@@ -360,20 +360,25 @@ mod tests {
         assert_eq!(why, want);
         let program = folder.path().join("galgo-wasm");
         symlink("/bin/true", &program).unwrap();
-        assert!(beside.missing().unwrap().ends_with("is no file"));
+        assert!(beside.explain_missing().unwrap().ends_with("is no file"));
         fs::remove_file(&program).unwrap();
         fs::write(&program, "").unwrap();
         let mode = |mode| fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
         mode(0o777);
-        assert!(beside.missing().unwrap().contains("others can change"));
+        assert!(
+            beside
+                .explain_missing()
+                .unwrap()
+                .contains("others can change")
+        );
         mode(0o755);
-        assert_eq!(beside.missing(), None);
-        let asked = beside.host(|_| Ok(answer("engine-1")));
+        assert_eq!(beside.explain_missing(), None);
+        let asked = beside.verify_program(|_| Ok(format_answer("engine-1")));
         assert!(asked.is_ok_and(|host| host.engine() == "engine-1"));
         // A program that replaces it is for another server.
         fs::remove_file(&program).unwrap();
-        assert_eq!(beside.missing(), None);
-        assert!(beside.known().is_some());
+        assert_eq!(beside.explain_missing(), None);
+        assert!(beside.known_program().is_some());
     }
 
     #[test]
@@ -383,9 +388,9 @@ mod tests {
         fs::write(&program, "a").unwrap();
         let beside = beside(folder.path());
         assert!(refused(&beside, "9.9.9-0\nengine\n").contains("is 9.9.9-0: build"));
-        assert!(beside.missing().unwrap().contains("9.9.9-0"));
+        assert!(beside.explain_missing().unwrap().contains("9.9.9-0"));
         fs::write(&program, "another").unwrap();
-        assert_eq!(beside.missing(), None);
+        assert_eq!(beside.explain_missing(), None);
         for says in ["", "usage", "1\n2\n3\n", "1\n\n", "a b\nc\n", "1\n2"] {
             assert!(
                 refused(&beside, says).ends_with("is another program"),
@@ -394,8 +399,8 @@ mod tests {
             fs::remove_file(&program).unwrap();
             fs::write(&program, says.repeat(2)).unwrap();
         }
-        assert!(objection(Some("9")).is_some_and(|words| words.contains(&version())));
-        assert_eq!(objection(Some(&version())), None);
-        assert_eq!(objection(None), None);
+        assert!(version_objection(Some("9")).is_some_and(|words| words.contains(&version())));
+        assert_eq!(version_objection(Some(&version())), None);
+        assert_eq!(version_objection(None), None);
     }
 }

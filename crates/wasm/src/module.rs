@@ -16,7 +16,7 @@ pub const MAX_BYTES: u64 = 256 << 20;
 const PIECE: usize = 8 << 10;
 
 /// Passes all of a file to `take`, a piece at a time.
-pub(crate) fn pieces(mut file: impl Read, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+pub(crate) fn for_each_piece(mut file: impl Read, mut take: impl FnMut(&[u8])) -> io::Result<()> {
     let mut piece = [0; PIECE];
     loop {
         match file.read(&mut piece) {
@@ -40,9 +40,9 @@ pub(crate) struct ModuleInfo {
 ///
 /// # Errors
 /// The file cannot be read, or is larger than [`MAX_BYTES`].
-pub(crate) fn look(file: impl Read) -> io::Result<ModuleInfo> {
+pub(crate) fn inspect_module(file: impl Read) -> io::Result<ModuleInfo> {
     let (mut digest, mut length, mut first) = (Sha256::new(), 0, Vec::with_capacity(FIRST));
-    pieces(file.take(MAX_BYTES + 1), |piece| {
+    for_each_piece(file.take(MAX_BYTES + 1), |piece| {
         digest.update(piece);
         length += piece.len() as u64;
         let missing = FIRST - first.len();
@@ -54,7 +54,7 @@ pub(crate) fn look(file: impl Read) -> io::Result<ModuleInfo> {
     }
     Ok(ModuleInfo {
         key: digest.finalize().into(),
-        wrong: complaint(&first),
+        wrong: header_complaint(&first),
     })
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn look(file: impl Read) -> io::Result<ModuleInfo> {
 const FIRST: usize = 8;
 
 /// Returns a complaint about the first bytes of a module, in words; `None`: they are fine.
-pub fn complaint(bytes: &[u8]) -> Option<&'static str> {
+pub fn header_complaint(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [] => Some("the file is empty"),
         b if !b.starts_with(&MAGIC) => {

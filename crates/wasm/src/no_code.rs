@@ -32,16 +32,16 @@ impl NoCode {
         Self { words, whose }
     }
 
-    pub(crate) fn module(words: impl Into<String>) -> Self {
+    pub(crate) fn module_fault(words: impl Into<String>) -> Self {
         Self::new(ModuleFault::Module, words)
     }
 
-    pub(crate) fn ours(words: impl Into<String>) -> Self {
+    pub(crate) fn server_fault(words: impl Into<String>) -> Self {
         Self::new(ModuleFault::Ours, words)
     }
 
     /// Returns the reason for an error of the system during `what`.
-    pub(crate) fn io(what: &str, e: &io::Error) -> Self {
+    pub(crate) fn from_io_error(what: &str, e: &io::Error) -> Self {
         let whose = if is_shortage(e) {
             ModuleFault::Shortage
         } else {

@@ -44,12 +44,12 @@ pub const INLINE: usize = 32 << 10;
 const MOST: u64 = 16 << 20;
 
 /// Makes a pair of connected sockets that keep messages apart, closed on exec.
-pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(message::pair()?)
+pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(message::socket_pair()?)
 }
 
 /// Makes a connection: our end, which does not block, and the worker's.
-pub fn connection() -> io::Result<(OwnedFd, OwnedFd)> {
+pub fn connection_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
     let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
     rustix::io::ioctl_fionbio(&ours, true)?;
@@ -63,7 +63,7 @@ pub fn send_message(
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
     let spilled = (message.len() > INLINE)
-        .then(|| spill(message))
+        .then(|| spill_to_memfd(message))
         .transpose()?;
     let (kind, inline) = match spilled {
         Some(_) => ([1], &[][..]),
@@ -72,7 +72,7 @@ pub fn send_message(
     let mut fds = descriptors.to_vec();
     fds.extend(spilled.as_ref().map(AsFd::as_fd));
     let parts = [&kind, inline];
-    Ok(message::send(
+    Ok(message::send_message(
         socket.as_fd(),
         &parts,
         &fds,
@@ -80,7 +80,7 @@ pub fn send_message(
     )?)
 }
 
-fn spill(message: &[u8]) -> io::Result<OwnedFd> {
+fn spill_to_memfd(message: &[u8]) -> io::Result<OwnedFd> {
     let fd = memfd_create("galgo-message", MemfdFlags::CLOEXEC)?;
     let mut file = File::from(fd);
     file.write_all(message)?;
@@ -89,7 +89,7 @@ fn spill(message: &[u8]) -> io::Result<OwnedFd> {
 
 /// Waits for one message, and reads it into `buffer`, which can be used again for the next. `None`: the peer has closed its
 /// end.
-pub fn receive(
+pub fn receive_message(
     socket: impl AsFd,
     buffer: &mut Vec<u8>,
 ) -> io::Result<Option<(&[u8], Vec<OwnedFd>)>> {
@@ -108,14 +108,14 @@ pub fn receive(
     }
     if buffer.first() == Some(&1) {
         let memfd = fds.pop().ok_or(io::ErrorKind::InvalidData)?;
-        unspill(memfd, buffer)?;
+        read_memfd(memfd, buffer)?;
         return Ok(Some((buffer, fds)));
     }
     let message = buffer.get(1..length).unwrap_or_default();
     Ok(Some((message, fds)))
 }
 
-fn unspill(memfd: OwnedFd, message: &mut Vec<u8>) -> io::Result<()> {
+fn read_memfd(memfd: OwnedFd, message: &mut Vec<u8>) -> io::Result<()> {
     let file = File::from(memfd);
     let length = file.metadata()?.len();
     if length > MOST {
@@ -224,9 +224,11 @@ impl Run {
     /// Encodes the value.
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Encoder::default();
-        to.bytes(&self.key).number(self.profile);
-        to.number(self.memory).number(self.cpu).bytes(&self.name);
-        to.bytes(&self.module);
+        to.put_bytes(&self.key).put_number(self.profile);
+        to.put_number(self.memory)
+            .put_number(self.cpu)
+            .put_bytes(&self.name);
+        to.put_bytes(&self.module);
         to.0
     }
 
@@ -234,12 +236,12 @@ impl Run {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = Decoder(bytes);
         let run = Self {
-            key: from.bytes()?.try_into().ok()?,
-            profile: from.number()?,
-            memory: from.number()?,
-            cpu: from.number()?,
-            name: from.bytes()?.to_vec(),
-            module: from.bytes()?.to_vec(),
+            key: from.take_bytes()?.try_into().ok()?,
+            profile: from.take_number()?,
+            memory: from.take_number()?,
+            cpu: from.take_number()?,
+            name: from.take_bytes()?.to_vec(),
+            module: from.take_bytes()?.to_vec(),
         };
         from.0.is_empty().then_some(run)
     }
@@ -251,26 +253,28 @@ impl Message {
         let mut to = Encoder::default();
         match self {
             Self::Setup(setup) => {
-                to.number(0).bytes(&setup.cache).number(setup.instances);
-                to.number(setup.profiles.len() as u64);
+                to.put_number(0)
+                    .put_bytes(&setup.cache)
+                    .put_number(setup.instances);
+                to.put_number(setup.profiles.len() as u64);
                 setup.profiles.iter().for_each(|one| one.encode(&mut to));
             }
-            Self::Load(key) => drop(to.number(1).bytes(key)),
-            Self::Forget(key) => drop(to.number(2).bytes(key)),
-            Self::Connect => drop(to.number(3)),
+            Self::Load(key) => drop(to.put_number(1).put_bytes(key)),
+            Self::Forget(key) => drop(to.put_number(2).put_bytes(key)),
+            Self::Connect => drop(to.put_number(3)),
             Self::Own(setup) => {
-                to.number(4).bytes(&setup.root);
-                to.number(place(LAYOUTS, setup.layout));
-                to.number(place(OWNERS, setup.owner));
-                to.number(setup.instances);
-                to.number(setup.memory).number(setup.cpu);
+                to.put_number(4).put_bytes(&setup.root);
+                to.put_number(index_in(LAYOUTS, setup.layout));
+                to.put_number(index_in(OWNERS, setup.owner));
+                to.put_number(setup.instances);
+                to.put_number(setup.memory).put_number(setup.cpu);
                 setup.profile.encode(&mut to);
             }
-            Self::Wanted(module) => drop(to.number(5).bytes(module)),
-            Self::Found(CodeReply::Code(key)) => drop(to.number(6).bytes(key)),
-            Self::Found(CodeReply::Denied(why)) => drop(to.number(7).bytes(why.as_bytes())),
-            Self::Found(CodeReply::Bad(why)) => drop(to.number(8).bytes(why.as_bytes())),
-            Self::Found(CodeReply::Short) => drop(to.number(9)),
+            Self::Wanted(module) => drop(to.put_number(5).put_bytes(module)),
+            Self::Found(CodeReply::Code(key)) => drop(to.put_number(6).put_bytes(key)),
+            Self::Found(CodeReply::Denied(why)) => drop(to.put_number(7).put_bytes(why.as_bytes())),
+            Self::Found(CodeReply::Bad(why)) => drop(to.put_number(8).put_bytes(why.as_bytes())),
+            Self::Found(CodeReply::Short) => drop(to.put_number(9)),
         }
         to.0
     }
@@ -278,24 +282,24 @@ impl Message {
     /// Decodes a message; `None`: the bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = Decoder(bytes);
-        let message = match from.number()? {
-            0 => Self::Setup(setup(&mut from)?),
-            1 => Self::Load(from.bytes()?.try_into().ok()?),
-            2 => Self::Forget(from.bytes()?.try_into().ok()?),
+        let message = match from.take_number()? {
+            0 => Self::Setup(decode_setup(&mut from)?),
+            1 => Self::Load(from.take_bytes()?.try_into().ok()?),
+            2 => Self::Forget(from.take_bytes()?.try_into().ok()?),
             3 => Self::Connect,
             4 => Self::Own(UserSetup {
-                root: from.bytes()?.to_vec(),
-                layout: at(LAYOUTS, from.number()?)?,
-                owner: at(OWNERS, from.number()?)?,
-                instances: from.number()?,
-                memory: from.number()?,
-                cpu: from.number()?,
+                root: from.take_bytes()?.to_vec(),
+                layout: element_at(LAYOUTS, from.take_number()?)?,
+                owner: element_at(OWNERS, from.take_number()?)?,
+                instances: from.take_number()?,
+                memory: from.take_number()?,
+                cpu: from.take_number()?,
                 profile: Profile::decode(&mut from)?,
             }),
-            5 => Self::Wanted(from.bytes()?.to_vec()),
-            6 => Self::Found(CodeReply::Code(from.bytes()?.try_into().ok()?)),
-            7 => Self::Found(CodeReply::Denied(from.text()?)),
-            8 => Self::Found(CodeReply::Bad(from.text()?)),
+            5 => Self::Wanted(from.take_bytes()?.to_vec()),
+            6 => Self::Found(CodeReply::Code(from.take_bytes()?.try_into().ok()?)),
+            7 => Self::Found(CodeReply::Denied(from.take_text()?)),
+            8 => Self::Found(CodeReply::Bad(from.take_text()?)),
             9 => Self::Found(CodeReply::Short),
             _ => return None,
         };
@@ -303,13 +307,13 @@ impl Message {
     }
 }
 
-fn setup(from: &mut Decoder<'_>) -> Option<WorkerSetup> {
+fn decode_setup(from: &mut Decoder<'_>) -> Option<WorkerSetup> {
     let mut setup = WorkerSetup {
-        cache: from.bytes()?.to_vec(),
-        instances: from.number()?,
+        cache: from.take_bytes()?.to_vec(),
+        instances: from.take_number()?,
         profiles: Vec::new(),
     };
-    for _ in 0..from.number()? {
+    for _ in 0..from.take_number()? {
         setup.profiles.push(Profile::decode(from)?);
     }
     Some(setup)
@@ -317,22 +321,24 @@ fn setup(from: &mut Decoder<'_>) -> Option<WorkerSetup> {
 
 impl Profile {
     fn encode(&self, to: &mut Encoder) {
-        to.number(u64::from(self.network));
-        to.number(self.folders.len() as u64);
+        to.put_number(u64::from(self.network));
+        to.put_number(self.folders.len() as u64);
         for (guest, host, write) in &self.folders {
-            to.bytes(guest.as_bytes()).bytes(host);
-            to.number(u64::from(*write));
+            to.put_bytes(guest.as_bytes()).put_bytes(host);
+            to.put_number(u64::from(*write));
         }
     }
 
     fn decode(from: &mut Decoder<'_>) -> Option<Self> {
         let mut profile = Self {
-            network: from.number()? != 0,
+            network: from.take_number()? != 0,
             ..Self::default()
         };
-        for _ in 0..from.number()? {
-            let (guest, host) = (from.text()?, from.bytes()?.to_vec());
-            profile.folders.push((guest, host, from.number()? != 0));
+        for _ in 0..from.take_number()? {
+            let (guest, host) = (from.take_text()?, from.take_bytes()?.to_vec());
+            profile
+                .folders
+                .push((guest, host, from.take_number()? != 0));
         }
         Some(profile)
     }
@@ -353,12 +359,12 @@ impl UserSetup {
 const OWNERS: &[OwnedBy] = &[OwnedBy::Anybody, OwnedBy::UserOrRoot, OwnedBy::User];
 const LAYOUTS: &[Layout] = &[Layout::Named, Layout::Hosts, Layout::Host];
 
-fn place<T: PartialEq>(all: &[T], one: T) -> u64 {
+fn index_in<T: PartialEq>(all: &[T], one: T) -> u64 {
     let at = all.iter().position(|known| *known == one);
     at.map_or(u64::MAX, |at| at as u64)
 }
 
-fn at<T: Copy>(all: &[T], place: u64) -> Option<T> {
+fn element_at<T: Copy>(all: &[T], place: u64) -> Option<T> {
     all.get(usize::try_from(place).ok()?).copied()
 }
 
@@ -412,14 +418,14 @@ impl RunOutcome {
     /// Decodes a value; `None`: the bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = Decoder(bytes);
-        let kind = from.number()?;
-        let status = u32::try_from(from.number()?).ok()?.cast_signed();
+        let kind = from.take_number()?;
+        let status = u32::try_from(from.take_number()?).ok()?.cast_signed();
         let mut exit = |status| {
             Some(Self::Exit(Exit {
                 status,
-                user: Duration::from_nanos(from.number()?),
-                system: Duration::from_nanos(from.number()?),
-                max_rss: from.number()?,
+                user: Duration::from_nanos(from.take_number()?),
+                system: Duration::from_nanos(from.take_number()?),
+                max_rss: from.take_number()?,
             }))
         };
         match kind {
@@ -474,7 +480,7 @@ mod tests {
 
     #[test]
     fn messages_arrive_whole_with_their_descriptors_however_long() {
-        let (ours, theirs) = pair().unwrap();
+        let (ours, theirs) = socket_pair().unwrap();
         for (message, fds) in [
             (setup(1), 0),
             (setup(INLINE), 0),
@@ -492,12 +498,12 @@ mod tests {
             let sent = vec![ours.as_fd(); fds];
             send_message(&ours, &message.encode(), &sent).unwrap();
             let mut bytes = Vec::new();
-            let (got, with) = receive(&theirs, &mut bytes).unwrap().unwrap();
+            let (got, with) = receive_message(&theirs, &mut bytes).unwrap().unwrap();
             assert_eq!(with.len(), fds);
             assert_eq!(Message::decode(got), Some(message));
         }
         drop(ours);
-        assert!(receive(&theirs, &mut Vec::new()).unwrap().is_none());
+        assert!(receive_message(&theirs, &mut Vec::new()).unwrap().is_none());
     }
 
     #[test]

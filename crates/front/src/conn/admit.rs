@@ -19,13 +19,13 @@ use crate::{
 };
 
 /// Counts a connection for its address.
-pub(super) fn joins<'l>(
+pub(super) fn join_crowd<'l>(
     event_loop: &'l EventLoop<impl SiteService>,
     lease: &IdleEntry<'l>,
     accepted: &Accepted,
 ) -> Member<'l> {
     let ip = accepted.remote.map(|at| at.ip());
-    let (peer, (entry, since)) = (Peer::of(ip), lease.mark());
+    let (peer, (entry, since)) = (Peer::from_address(ip), lease.entry_and_start());
     // Only a web server in front of us may speak these protocols.
     let gateway = matches!(accepted.speaks, Speaks::FastCgi | Speaks::Scgi);
     let at = Location {
@@ -33,7 +33,10 @@ pub(super) fn joins<'l>(
         entry,
     };
     let exempt = gateway || speaks_for_many(event_loop, ip);
-    event_loop.shared.crowd.join(peer, exempt, since, at)
+    event_loop
+        .shared
+        .crowd
+        .add_connection(peer, exempt, since, at)
 }
 
 /// Returns whether the peer at that address speaks for many clients: a trusted proxy does, and a peer behind a Unix socket.
@@ -41,17 +44,17 @@ pub(super) fn speaks_for_many(
     event_loop: &EventLoop<impl SiteService>,
     ip: Option<IpAddr>,
 ) -> bool {
-    ip.is_none() || event_loop.site().settings().trusted.covers(ip)
+    ip.is_none() || event_loop.current_site().settings().trusted.covers(ip)
 }
 
 /// Returns whether there is room for one more connection of its address, and for one more of all. Makes room if it can, by
 /// closing a connection that waits for a request.
 pub(super) fn has_room(event_loop: &EventLoop<impl SiteService>, member: &Member<'_>) -> bool {
-    let (all, each) = event_loop.site().settings().max_connections;
+    let (all, each) = event_loop.current_site().settings().max_connections;
     let shared = &event_loop.shared;
-    match member.room(all, each) {
+    match member.find_room(all, each) {
         Room::Enough => true,
-        Room::Instead(shed) => shared.shed(shed),
+        Room::Instead(shed) => shared.request_close(shed),
         Room::Nowhere => false,
     }
 }
@@ -68,12 +71,12 @@ pub(super) fn refuse(accepted: Accepted) {
 
 /// Returns whether the peer may name clients, as FastCGI, SCGI and a header of the PROXY protocol do. On a Unix socket its mode
 /// decides which peers may connect.
-pub(super) fn may_speak(
+pub(super) fn may_name_clients(
     event_loop: &EventLoop<impl SiteService>,
     speaks: Speaks,
     link: &Link,
 ) -> bool {
-    let site = event_loop.site();
+    let site = event_loop.current_site();
     let trusted = &site.settings().trusted;
     let listed = |ip| trusted.covers(Some(ip));
     let known = link.remote_ip.is_none_or(|ip| match speaks {
@@ -81,7 +84,7 @@ pub(super) fn may_speak(
         Speaks::Proxied if !trusted.blocks.is_empty() => listed(ip),
         Speaks::Proxied | Speaks::FastCgi | Speaks::Scgi => is_loopback(ip) || listed(ip),
     });
-    if !known && event_loop.says_unannounced() {
+    if !known && event_loop.should_log_unannounced() {
         let words = match speaks {
             Speaks::Http | Speaks::Https | Speaks::H2c | Speaks::Proxied => {
                 "the connection was closed: only trusted_proxies may speak the PROXY protocol"
@@ -98,8 +101,12 @@ pub(super) fn may_speak(
 
 /// Logs that a connection came without the PROXY header that its listener requires. The access log does not show the
 /// connection, and an operator needs the reason to set up a proxy.
-pub(super) fn unannounced(event_loop: &EventLoop<impl SiteService>, link: &Link, fault: &Fault) {
-    if matches!(fault, Fault::Client(..)) && event_loop.says_unannounced() {
+pub(super) fn log_unannounced(
+    event_loop: &EventLoop<impl SiteService>,
+    link: &Link,
+    fault: &Fault,
+) {
+    if matches!(fault, Fault::Client(..)) && event_loop.should_log_unannounced() {
         let words =
             format!("the connection was closed: {fault}, which a proxy+ listener wants first");
         let errors = &event_loop.shared.logs.error;
@@ -108,13 +115,13 @@ pub(super) fn unannounced(event_loop: &EventLoop<impl SiteService>, link: &Link,
 }
 
 /// Logs why a handshake failed, if a reason is known: the access log has no request of that connection.
-pub(super) fn unencrypted(
+pub(super) fn log_failed_handshake(
     event_loop: &EventLoop<impl SiteService>,
     link: &Link,
     why: &Option<String>,
 ) {
     if let Some(why) = why
-        && event_loop.told.is_first(link.remote_ip)
+        && event_loop.told.mark_as_named(link.remote_ip)
     {
         let words = format!("the handshake of TLS failed: {why}");
         let errors = &event_loop.shared.logs.error;

@@ -42,7 +42,7 @@ pub(super) enum Frame {
 impl RequestBody {
     /// Creates the body of a request framed as `len`.
     pub(super) fn new(len: BodyLen) -> Self {
-        Self::of(match len {
+        Self::with_frame(match len {
             BodyLen::None | BodyLen::Length(0) => Frame::Ended,
             BodyLen::Length(n) => Frame::Length(n),
             BodyLen::Chunked => Frame::Chunked(Box::default()),
@@ -50,11 +50,11 @@ impl RequestBody {
     }
 
     /// Creates the body of a request that comes in FastCGI records.
-    pub(super) fn records(stdin: Stdin) -> Self {
-        Self::of(Frame::Records(Box::new(stdin)))
+    pub(super) fn from_records(stdin: Stdin) -> Self {
+        Self::with_frame(Frame::Records(Box::new(stdin)))
     }
 
-    fn of(frame: Frame) -> Self {
+    fn with_frame(frame: Frame) -> Self {
         Self {
             frame,
             ahead: 0,
@@ -65,17 +65,17 @@ impl RequestBody {
     }
 
     /// Opens the body of a request again after its end: everything that the client sends from now on belongs to it.
-    pub(super) fn open(&mut self) {
+    pub(super) fn reopen_unbounded(&mut self) {
         (self.frame, self.limit) = (Frame::Open, u64::MAX);
     }
 
     /// Notes that the client sends no more.
-    pub(super) fn end(&mut self) {
+    pub(super) fn mark_ended(&mut self) {
         self.frame = Frame::Ended;
     }
 
     /// Returns the answers that are owed to the front server for records that came meanwhile.
-    pub(super) fn owed(&mut self) -> Vec<u8> {
+    pub(super) fn take_owed(&mut self) -> Vec<u8> {
         match &mut self.frame {
             Frame::Records(stdin) => std::mem::take(&mut stdin.owed),
             _ => Vec::new(),
@@ -91,9 +91,9 @@ impl RequestBody {
     }
 
     /// Sets the limit of the body. A declared length beyond it is refused at once.
-    pub(super) fn limit(&mut self, limit: u64) -> Result<(), Fault> {
+    pub(super) fn limit_body(&mut self, limit: u64) -> Result<(), Fault> {
         self.limit = limit;
-        match self.left() {
+        match self.remaining_length() {
             Some(n) if n > limit => Err(TOO_LARGE),
             _ => Ok(()),
         }
@@ -110,12 +110,12 @@ impl RequestBody {
     }
 
     /// Returns the declared length, if there is one.
-    pub(super) fn declared(&self) -> Option<u64> {
-        self.left().map(|n| n + self.taken)
+    pub(super) fn declared_length(&self) -> Option<u64> {
+        self.remaining_length().map(|n| n + self.taken)
     }
 
     /// Returns the number of bytes that are left of a declared length.
-    pub(super) fn left(&self) -> Option<u64> {
+    pub(super) fn remaining_length(&self) -> Option<u64> {
         let left = match &self.frame {
             Frame::Length(n) => *n,
             Frame::Records(stdin) => stdin.left?,
@@ -126,7 +126,7 @@ impl RequestBody {
     }
 
     /// Returns the number of bytes of data taken so far.
-    pub(super) fn taken(&self) -> u64 {
+    pub(super) fn bytes_taken(&self) -> u64 {
         self.taken
     }
 
@@ -147,7 +147,7 @@ impl RequestBody {
         let mut announced = 0;
         match &mut self.frame {
             Frame::Ended => return Ok(Next::End),
-            Frame::Records(stdin) => match stdin.step(buf)? {
+            Frame::Records(stdin) => match stdin.next_data(buf)? {
                 Next::Data(n) => self.ready = n,
                 other => return Ok(other),
             },
@@ -157,16 +157,16 @@ impl RequestBody {
                 self.ready = usize::try_from(*left).map_or(buf.len(), |left| left.min(buf.len()));
             }
             Frame::Chunked(chunked) => {
-                turn::spend(turn::PIECE);
+                turn::spend_units(turn::PIECE);
                 match chunked
-                    .step(buf.bytes())
+                    .next_chunk(buf.as_slice())
                     .map_err(|e| Fault::Client(400, e.0))?
                 {
                     Parsed::Partial => {
                         let all = buf.len();
                         buf.consume(all);
                         let announced = chunked.announced();
-                        return self.within(announced).map(|()| Next::More);
+                        return self.check_limit(announced).map(|()| Next::More);
                     }
                     Parsed::Complete(Chunk::End, used) => {
                         buf.consume(used);
@@ -181,13 +181,13 @@ impl RequestBody {
                 }
             }
         }
-        self.within(announced)?;
+        self.check_limit(announced)?;
         Ok(Next::Data(self.ready))
     }
 
     /// Checks that the limit has room for the data that is ready, and for `announced` bytes after it. A chunk that is too large
     /// is refused by its size, before its data has come.
-    fn within(&self, announced: u64) -> Result<(), Fault> {
+    fn check_limit(&self, announced: u64) -> Result<(), Fault> {
         let here = self.taken.saturating_add((self.ahead + self.ready) as u64);
         if here.saturating_add(announced) > self.limit {
             Err(TOO_LARGE)
@@ -197,7 +197,7 @@ impl RequestBody {
     }
 
     /// Counts `n` bytes of a body of known length that were spliced, and so did not go through the buffer.
-    pub(super) fn pass(&mut self, n: usize) {
+    pub(super) fn count_spliced(&mut self, n: usize) {
         self.taken += n as u64;
         if let Frame::Length(left) = &mut self.frame {
             *left = left.saturating_sub(n as u64);
@@ -208,13 +208,13 @@ impl RequestBody {
     }
 
     /// Takes back `n` bytes of data that were taken: they are at the front of the buffer again, without framing.
-    pub(super) fn looked_at(&mut self, n: usize) {
+    pub(super) fn put_back(&mut self, n: usize) {
         self.taken -= n as u64;
         self.ahead = n;
     }
 
     /// Takes `n` bytes of the data that [`RequestBody::next`] announced.
-    pub(super) fn take(&mut self, buf: &mut Buf, n: usize) {
+    pub(super) fn consume(&mut self, buf: &mut Buf, n: usize) {
         if self.ahead > 0 {
             let n = n.min(self.ahead);
             buf.consume(n);
@@ -233,7 +233,7 @@ impl RequestBody {
                     self.frame = Frame::Ended;
                 }
             }
-            Frame::Records(stdin) => stdin.take(n),
+            Frame::Records(stdin) => stdin.consume(n),
             Frame::Chunked(_) | Frame::Open | Frame::Ended => {}
         }
     }

@@ -22,21 +22,21 @@ pub(super) enum After {
 pub(super) const DRAIN: u64 = 256 << 10;
 
 /// Reads and drops the rest of a request body, so that the next head is at the front of the buffer.
-pub(super) async fn rest_of_body(input: &mut Input, body: &mut RequestBody) -> After {
-    let start = body.taken();
+pub(super) async fn drain_body(input: &mut Input, body: &mut RequestBody) -> After {
+    let start = body.bytes_taken();
     loop {
         match body.next(&mut input.buf) {
             Ok(Next::End) => {
-                let owed = body.owed();
+                let owed = body.take_owed();
                 return if owed.is_empty() || input.sock.try_write(&owed).is_ok() {
                     After::KeepAlive
                 } else {
                     After::Reset
                 };
             }
-            Ok(Next::Data(n)) if body.taken() - start <= DRAIN => {
-                body.take(&mut input.buf, n);
-                turn::left().await;
+            Ok(Next::Data(n)) if body.bytes_taken() - start <= DRAIN => {
+                body.consume(&mut input.buf, n);
+                turn::wait_for_turn().await;
             }
             Ok(Next::More) => {
                 // The response is whole: a reset might overtake it.

@@ -50,7 +50,7 @@ struct Begun {
 
 /// Reads a FastCGI request up to the end of its variables. `Ok(None)`: the connection ended before a request. Sets `wire` to
 /// the format of the request as soon as the request's id is known.
-pub(super) async fn fastcgi(
+pub(super) async fn read_fastcgi(
     input: &mut Input,
     wire: &mut WireFormat,
     limits: &HeadLimits,
@@ -58,7 +58,7 @@ pub(super) async fn fastcgi(
     *wire = WireFormat::FastCgi { id: 0 };
     let mut begun: Option<Begun> = None;
     loop {
-        let Some((header, content)) = whole(input).await? else {
+        let Some((header, content)) = read_record(input).await? else {
             return match begun {
                 None if input.buf.is_empty() => Ok(None),
                 _ => Err(Fault::Gone(
@@ -68,26 +68,29 @@ pub(super) async fn fastcgi(
         };
         match (header.kind, &mut begun) {
             (RecordType::GET_VALUES, _) if header.id == MANAGEMENT => {
-                say(input, &values(&content)?)
+                send_answer(input, &answer_get_values(&content)?)
             }
-            (kind, _) if header.id == MANAGEMENT => say(input, &fcgi::unknown_type(kind)),
+            (kind, _) if header.id == MANAGEMENT => send_answer(input, &fcgi::unknown_type(kind)),
             (RecordType::BEGIN, None) => {
-                begun = begin(input, header.id, &content)?;
+                begun = accept_request(input, header.id, &content)?;
                 if begun.is_some() {
                     *wire = WireFormat::FastCgi { id: header.id };
                 }
             }
             (RecordType::BEGIN, Some(b)) if b.id != header.id => {
-                say(input, &fcgi::end(header.id, 0, Outcome::CANNOT_MULTIPLEX));
+                send_answer(
+                    input,
+                    &fcgi::end_request(header.id, 0, Outcome::CANNOT_MULTIPLEX),
+                );
             }
             (RecordType::ABORT, Some(b)) if b.id == header.id => {
-                say(input, &wire::end(header.id, 0));
+                send_answer(input, &wire::end_records(header.id, 0));
                 begun = None;
                 *wire = WireFormat::FastCgi { id: 0 };
             }
             (RecordType::PARAMS, Some(b)) if b.id == header.id => {
                 if content.is_empty() {
-                    return arrived(input, std::mem::take(b), limits).map(Some);
+                    return build_arrived(input, std::mem::take(b), limits).map(Some);
                 }
                 b.params.extend_from_slice(&content);
                 if b.params.len() > limits.bytes {
@@ -103,37 +106,37 @@ pub(super) async fn fastcgi(
 }
 
 /// Reads a whole record with its padding, which is slightly more than 64 KiB at most. `None`: no more records come.
-async fn whole(input: &mut Input) -> Result<Option<(Header, Vec<u8>)>, Fault> {
+async fn read_record(input: &mut Input) -> Result<Option<(Header, Vec<u8>)>, Fault> {
     loop {
-        if let Some(header) = Header::parse(input.buf.bytes()).map_err(|_| BROKEN)? {
+        if let Some(header) = Header::parse(input.buf.as_slice()).map_err(|_| BROKEN)? {
             let content = HEADER + usize::from(header.content);
             let all = content + usize::from(header.padding);
             if input.buf.len() >= all {
-                turn::spend(turn::PIECE);
-                turn::left().await;
-                let content = input.buf.bytes()[HEADER..content].to_vec();
+                turn::spend_units(turn::PIECE);
+                turn::wait_for_turn().await;
+                let content = input.buf.as_slice()[HEADER..content].to_vec();
                 input.buf.consume(all);
                 return Ok(Some((header, content)));
             }
         }
-        if input.fill(0).await? == 0 {
+        if input.fill_buffer(0).await? == 0 {
             return Ok(None);
         }
     }
 }
 
 /// Sends answers between requests, when nothing else is being written.
-fn say(input: &Input, bytes: &[u8]) {
+fn send_answer(input: &Input, bytes: &[u8]) {
     // If a front server does not read its answers, they are lost.
     let _ = input.sock.try_write(bytes);
 }
 
-fn begin(input: &Input, id: u16, content: &[u8]) -> Result<Option<Begun>, Fault> {
+fn accept_request(input: &Input, id: u16, content: &[u8]) -> Result<Option<Begun>, Fault> {
     let &[high, low, flags, ..] = content else {
         return Err(BROKEN);
     };
     if Role(u16::from_be_bytes([high, low])) != Role::RESPONDER {
-        say(input, &fcgi::end(id, 0, Outcome::UNKNOWN_ROLE));
+        send_answer(input, &fcgi::end_request(id, 0, Outcome::UNKNOWN_ROLE));
         return Ok(None);
     }
     Ok(Some(Begun {
@@ -144,24 +147,24 @@ fn begin(input: &Input, id: u16, content: &[u8]) -> Result<Option<Begun>, Fault>
 }
 
 /// Answers FCGI_GET_VALUES (FastCGI, 4.1). Connections and requests have no limit of their own here.
-fn values(content: &[u8]) -> Result<Vec<u8>, Fault> {
+fn answer_get_values(content: &[u8]) -> Result<Vec<u8>, Fault> {
     let known = (&b"FCGI_MPXS_CONNS"[..], &b"0"[..]);
-    let asked = pairs(content)?;
+    let asked = parse_pairs(content)?;
     let asked = asked.iter().filter(|(name, _)| *name == known.0);
-    Ok(fcgi::values(asked.map(|_| known)))
+    Ok(fcgi::get_values_result(asked.map(|_| known)))
 }
 
 type Pair<'c> = (&'c [u8], &'c [u8]);
 
-fn pairs(content: &[u8]) -> Result<Vec<Pair<'_>>, Fault> {
+fn parse_pairs(content: &[u8]) -> Result<Vec<Pair<'_>>, Fault> {
     NameValuePairs::new(content)
         .collect::<Result<_, _>>()
         .map_err(|_| BROKEN)
 }
 
-fn arrived(input: &mut Input, begun: Begun, limits: &HeadLimits) -> Result<Arrived, Fault> {
-    let params = pairs(&begun.params)?;
-    let mut gateway = gateway::request(params, limits)?;
+fn build_arrived(input: &mut Input, begun: Begun, limits: &HeadLimits) -> Result<Arrived, Fault> {
+    let params = parse_pairs(&begun.params)?;
+    let mut gateway = gateway::parse_request(params, limits)?;
     let left = match gateway.head.body {
         BodyLen::Length(n) => Some(n),
         BodyLen::None | BodyLen::Chunked => None,
@@ -169,24 +172,24 @@ fn arrived(input: &mut Input, begun: Begun, limits: &HeadLimits) -> Result<Arriv
     let mut stdin = Stdin::new(begun.id, left);
     // A front server names no length if it does not know the body's length, or if there is no body. In the latter case the end
     // of input is here already, or comes next.
-    if left.is_none() && stdin.step(&mut input.buf)? != Next::End {
+    if left.is_none() && stdin.next_data(&mut input.buf)? != Next::End {
         gateway.head.body = BodyLen::Chunked;
     }
     gateway.head.keep_alive = begun.keep;
-    Ok(Arrived::new(gateway, RequestBody::records(stdin)))
+    Ok(Arrived::new(gateway, RequestBody::from_records(stdin)))
 }
 
 /// Reads an SCGI request up to its body. `Ok(None)`: the connection ended before a request.
-pub(super) async fn scgi(
+pub(super) async fn read_scgi(
     input: &mut Input,
     wire: &mut WireFormat,
     limits: &HeadLimits,
 ) -> Result<Option<Arrived>, Fault> {
     *wire = WireFormat::Scgi;
     loop {
-        match netstring::parse(input.buf.bytes(), limits.bytes) {
+        match netstring::parse_variables(input.buf.as_slice(), limits.bytes) {
             Ok(Parsed::Complete(variables, used)) => {
-                let gateway = gateway::request(variables.iter(), limits)?;
+                let gateway = gateway::parse_request(variables.iter(), limits)?;
                 input.buf.consume(used);
                 let body = RequestBody::new(gateway.head.body);
                 return Ok(Some(Arrived::new(gateway, body)));
@@ -195,7 +198,7 @@ pub(super) async fn scgi(
             Err(netstring::TOO_LARGE) => return Err(LARGE),
             Err(_) => return Err(NO_SCGI),
         }
-        match input.fill(0).await? {
+        match input.fill_buffer(0).await? {
             0 if input.buf.is_empty() => return Ok(None),
             0 => {
                 return Err(Fault::Gone(
@@ -211,7 +214,7 @@ const NO_SCGI: Fault = Fault::Client(400, "the front server breaks the SCGI prot
 
 impl Arrived {
     fn new(gateway: Gateway, body: RequestBody) -> Self {
-        let link = Link::through(&gateway);
+        let link = Link::from_gateway(&gateway);
         let named = Named {
             file: gateway.file,
             document_root: gateway.document_root,

@@ -1,8 +1,8 @@
 //! Writes the head of a response (RFC 9112, 6), and decides whether the connection goes on after it.
 
 use galgo_proto::{
-    digits::{DIGITS, decimal},
-    fields::lists,
+    digits::{DIGITS, write_decimal},
+    fields::lists_token,
     h1::Version,
     status::reason,
 };
@@ -24,15 +24,15 @@ pub(super) fn keeps_alive(
         && !request.last
         && (!matches!(framing, Framing::UntilClose | Framing::Raw)
             || !request.client.speaks_http())
-        && !event_loop.shared.draining()
-        && request.client.left().is_none_or(|n| n <= DRAIN)
+        && !event_loop.shared.is_draining()
+        && request.client.remaining_length().is_none_or(|n| n <= DRAIN)
         // The client was not asked for the body, so the client may or may not send it (RFC 9110, 10.1.1).
-        && (!request.client.owes_continue() || request.client.is_over())
+        && (!request.client.owes_continue() || request.client.is_body_read())
 }
 
 /// Writes the head of a response. A front server gets the head that a CGI program would print (RFC 3875, 6), and adds the
 /// fields of HTTP itself.
-pub(super) fn head(
+pub(super) fn build_head(
     event_loop: &EventLoop<impl SiteService>,
     response: &Response,
     framing: Framing,
@@ -49,7 +49,7 @@ pub(super) fn head(
         .unwrap_or_else(|| reason(response.status));
     let mut put = |parts: &[&[u8]]| parts.iter().for_each(|p| out.extend_from_slice(p));
     let mut digits = [0; DIGITS];
-    let status = decimal(response.status.into(), &mut digits);
+    let status = write_decimal(response.status.into(), &mut digits);
     put(&[
         protocol.as_bytes(),
         b" ",
@@ -58,10 +58,10 @@ pub(super) fn head(
         reason.as_bytes(),
         b"\r\n",
     ]);
-    if http && !response.fields.has("date") {
-        put(&[b"Date: ", event_loop.date().as_bytes(), b"\r\n"]);
+    if http && !response.fields.has_field("date") {
+        put(&[b"Date: ", event_loop.date_value().as_bytes(), b"\r\n"]);
     }
-    if http && !response.fields.has("server") {
+    if http && !response.fields.has_field("server") {
         put(&[b"Server: galgo\r\n"]);
     }
     for (name, value) in response.fields.iter() {
@@ -69,7 +69,7 @@ pub(super) fn head(
     }
     match framing {
         Framing::Length(n) => {
-            put(&[b"Content-Length: ", decimal(n, &mut digits), b"\r\n"]);
+            put(&[b"Content-Length: ", write_decimal(n, &mut digits), b"\r\n"]);
         }
         Framing::Chunked => put(&[b"Transfer-Encoding: chunked\r\n"]),
         Framing::Bodiless | Framing::UntilClose | Framing::Raw => {}
@@ -83,6 +83,10 @@ pub(super) fn head(
         put(&[b"Connection: keep-alive\r\n"]);
     }
     put(&[b"\r\n"]);
-    debug_assert!(!lists(&response.fields, "transfer-encoding", "chunked"));
+    debug_assert!(!lists_token(
+        &response.fields,
+        "transfer-encoding",
+        "chunked"
+    ));
     out
 }

@@ -57,15 +57,16 @@ impl<'c> ConnectionClient<'c> {
             half_closed,
             ..
         } = &mut *self.input;
-        let read = ready!(sock.poll_read_idle(buf, cx)).map_err(|e| Fault::awaiting(&e, RESET))?;
+        let read =
+            ready!(sock.poll_read_idle(buf, cx)).map_err(|e| Fault::from_body_error(&e, RESET))?;
         if read == 0 {
             *half_closed = true;
-            self.body.end();
+            self.body.mark_ended();
         }
         Poll::Ready(Ok(()))
     }
 
-    fn interim(&self, head: &[u8]) {
+    fn send_interim(&self, head: &[u8]) {
         if self.input.wire.is_http() {
             // Nothing was sent yet that could fill the socket's buffer. If this write fails, a later write fails, too.
             let _ = self.input.sock.try_write(head);
@@ -77,8 +78,9 @@ impl<'c> ConnectionClient<'c> {
         while self.ahead.len() < AHEAD {
             match self.body.next(&mut self.input.buf)? {
                 Next::Data(n) => {
-                    self.ahead.extend_from_slice(&self.input.buf.bytes()[..n]);
-                    self.body.take(&mut self.input.buf, n);
+                    self.ahead
+                        .extend_from_slice(&self.input.buf.as_slice()[..n]);
+                    self.body.consume(&mut self.input.buf, n);
                 }
                 // Make room for no more bytes than have come so far: a client that sends little must not occupy much memory.
                 Next::More => {
@@ -89,8 +91,8 @@ impl<'c> ConnectionClient<'c> {
             }
         }
         let mut data = std::mem::take(&mut self.ahead);
-        self.body.looked_at(data.len());
-        data.extend_from_slice(self.input.buf.bytes());
+        self.body.put_back(data.len());
+        data.extend_from_slice(self.input.buf.as_slice());
         self.input.buf = Buf::from(data);
         Poll::Ready(Ok(()))
     }
@@ -101,31 +103,31 @@ impl Client for ConnectionClient<'_> {
         self.body.next(&mut self.input.buf)
     }
 
-    fn data(&self) -> &[u8] {
-        self.input.buf.bytes()
+    fn buffered_bytes(&self) -> &[u8] {
+        self.input.buf.as_slice()
     }
 
-    fn take(&mut self, n: usize) {
-        self.body.take(&mut self.input.buf, n);
+    fn consume(&mut self, n: usize) {
+        self.body.consume(&mut self.input.buf, n);
     }
 
-    fn limit(&mut self, most: u64) -> Result<(), Fault> {
-        self.body.limit(most)
+    fn limit_body(&mut self, most: u64) -> Result<(), Fault> {
+        self.body.limit_body(most)
     }
 
-    fn declared(&self) -> Option<u64> {
-        self.body.declared()
+    fn declared_length(&self) -> Option<u64> {
+        self.body.declared_length()
     }
 
-    fn left(&self) -> Option<u64> {
-        self.body.left()
+    fn remaining_length(&self) -> Option<u64> {
+        self.body.remaining_length()
     }
 
-    fn is_over(&self) -> bool {
+    fn is_body_read(&self) -> bool {
         self.body.is_over()
     }
 
-    fn is_here(&self) -> bool {
+    fn is_body_ready(&self) -> bool {
         self.body.is_here(&self.input.buf)
     }
 
@@ -136,9 +138,9 @@ impl Client for ConnectionClient<'_> {
         self.input.poll_fill_body(BODY_READ, cx)
     }
 
-    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    fn poll_body_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         while let Frame::Length(_) = self.body.frame {
-            if self.is_here() {
+            if self.is_body_ready() {
                 return Poll::Ready(Ok(()));
             }
             let want = self.input.buf.len().min(BODY_READ);
@@ -149,7 +151,7 @@ impl Client for ConnectionClient<'_> {
 
     fn spliceable(&self) -> usize {
         match &self.body.frame {
-            _ if !self.input.buf.is_empty() || self.input.sock.raw().is_none() => 0,
+            _ if !self.input.buf.is_empty() || self.input.sock.plain_sock().is_none() => 0,
             Frame::Length(left) => usize::try_from(*left).unwrap_or(usize::MAX),
             Frame::Open => OPEN_PIECE,
             _ => 0,
@@ -164,13 +166,13 @@ impl Client for ConnectionClient<'_> {
     ) -> Poll<Result<Spliced, Fault>> {
         let input = &mut *self.input;
         let transport = input.sock.clone();
-        let Some(sock) = transport.raw() else {
+        let Some(sock) = transport.plain_sock() else {
             return Poll::Ready(Err(Fault::Internal(
                 "what is encrypted cannot be spliced".into(),
             )));
         };
-        let readable = input.allowance.poll_wait(cx, |cx| sock.poll_readable(cx));
-        ready!(readable).map_err(|e| Fault::awaiting(&e, RESET))?;
+        let readable = input.allowance.poll_io(cx, |cx| sock.poll_readable(cx));
+        ready!(readable).map_err(|e| Fault::from_body_error(&e, RESET))?;
         let Poll::Ready(moved) = pipe.poll_splice(sock, len, cx) else {
             ready!(input.poll_gone(cx))?;
             return Poll::Ready(Ok(Spliced::HalfClosed));
@@ -180,19 +182,19 @@ impl Client for ConnectionClient<'_> {
                 input.half_closed = true;
                 match self.body.frame {
                     Frame::Open => {
-                        self.body.end();
+                        self.body.mark_ended();
                         Ok(Spliced::Moved)
                     }
                     _ => Err(LEFT),
                 }
             }
             Ok(n) => {
-                input.allowance.grow(n);
-                self.body.pass(n);
+                input.allowance.credit_bytes(n);
+                self.body.count_spliced(n);
                 Ok(Spliced::Moved)
             }
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(Spliced::Unread),
-            Err(e) => Err(Fault::awaiting(&e, RESET)),
+            Err(e) => Err(Fault::from_body_error(&e, RESET)),
         })
     }
 
@@ -226,7 +228,7 @@ impl Client for ConnectionClient<'_> {
 
     fn send_continue(&mut self) {
         if std::mem::take(&mut self.owes_continue) && self.input.buf.is_empty() {
-            self.interim(b"HTTP/1.1 100 Continue\r\n\r\n");
+            self.send_interim(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
     }
 
@@ -234,7 +236,7 @@ impl Client for ConnectionClient<'_> {
         self.owes_continue
     }
 
-    fn probe(&mut self) {
+    fn probe_connection(&mut self) {
         if self.version == Version::Http11 {
             self.input.probe_later();
         }
@@ -256,12 +258,12 @@ impl Client for ConnectionClient<'_> {
     /// Opens the connection to the program. From now on the client may be silent for as long as the program's time limits
     /// allow.
     fn upgrade(&mut self) {
-        self.body.open();
+        self.body.reopen_unbounded();
         self.input.allowance = RateAllowance::endless();
     }
 
-    fn has_permit(&mut self, permit: Holding) {
-        self.input.allowance.has_permit(permit);
+    fn note_permit(&mut self, permit: Holding) {
+        self.input.allowance.set_permit(permit);
     }
 }
 
@@ -287,7 +289,7 @@ mod tests {
         if ends {
             client.shutdown(std::net::Shutdown::Write).unwrap();
         }
-        let allowance = RateAllowance::of(&Rates {
+        let allowance = RateAllowance::from_rates(&Rates {
             least: 1,
             busy: 0,
             grace: Duration::from_millis(200),
@@ -302,7 +304,7 @@ mod tests {
     async fn spliced(incoming: &mut ConnectionClient<'_>) -> (Vec<u8>, Fault) {
         let client: &mut dyn Client = incoming;
         let (mut reader, writer) = std::io::pipe().unwrap();
-        let pipe = Sock::writer(writer.into());
+        let pipe = Sock::pipe_writer(writer.into());
         let mut fault = LEFT;
         while let len @ 1.. = client.spliceable() {
             match client.splice(&pipe, len).await {
@@ -336,11 +338,11 @@ mod tests {
             let (_client, mut input) = input(b"0123456789GET", false);
             let mut incoming = ConnectionClient::new(&mut input, ten_bytes(), Version::Http11);
             let (got, _) = spliced(&mut incoming).await;
-            assert!(incoming.is_over() && got == b"0123456789");
-            assert_eq!(incoming.body.taken(), 10);
+            assert!(incoming.is_body_read() && got == b"0123456789");
+            assert_eq!(incoming.body.bytes_taken(), 10);
             let sock = input.sock.clone();
             assert_eq!(sock.read_idle(&mut input.buf).await.unwrap(), 3);
-            assert_eq!(input.buf.bytes(), b"GET");
+            assert_eq!(input.buf.as_slice(), b"GET");
         });
     }
 
@@ -351,7 +353,7 @@ mod tests {
                 let (_client, mut input) = input(b"01234", ends);
                 let mut incoming = ConnectionClient::new(&mut input, ten_bytes(), Version::Http11);
                 let (got, fault) = spliced(&mut incoming).await;
-                assert!(!incoming.is_over() && got == b"01234");
+                assert!(!incoming.is_body_read() && got == b"01234");
                 assert_eq!(incoming.has_half_closed(), ends);
                 if ends {
                     assert!(matches!(fault, Fault::Gone(_)), "{fault:?}")

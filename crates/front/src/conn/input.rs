@@ -67,14 +67,14 @@ impl Input {
     }
 
     /// Begins to wait for a request, which is answered within this allowance.
-    pub(super) fn begin(&mut self, rates: &Rates) {
-        self.allowance.begin(rates);
+    pub(super) fn begin_waiting(&mut self, rates: &Rates) {
+        self.allowance.begin_request(rates);
         self.tick = tick::Wait::default();
         self.probe = None;
     }
 
     /// Reads more into the buffer within the client's allowance. Returns 0 if the client sends no more.
-    pub(super) async fn fill(&mut self, want: usize) -> Result<usize, Fault> {
+    pub(super) async fn fill_buffer(&mut self, want: usize) -> Result<usize, Fault> {
         poll_fn(|cx| self.poll_fill(want, cx)).await
     }
 
@@ -86,9 +86,9 @@ impl Input {
             waits,
             ..
         } = self;
-        let filled = ready!(allowance.poll_wait(cx, |cx| sock.poll_fill(buf, want, waits, cx)));
+        let filled = ready!(allowance.poll_io(cx, |cx| sock.poll_fill(buf, want, waits, cx)));
         self.half_closed |= matches!(filled, Ok(0));
-        Poll::Ready(filled.map_err(|e| Fault::awaiting(&e, RESET)))
+        Poll::Ready(filled.map_err(|e| Fault::from_body_error(&e, RESET)))
     }
 
     /// Reads more of a body that is not over yet.

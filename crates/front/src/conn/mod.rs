@@ -46,14 +46,17 @@ use crate::{
     idle::{AwaitedRequest, IdleEntry},
     linger::linger,
     logged::{self, Unfinished},
-    origin::origin,
+    origin::resolve_origin,
     settings::{Http, Settings, Speaks},
     shared::Accepted,
     site::SiteService,
 };
-use admit::{has_room, joins, may_speak, refuse, speaks_for_many, unannounced, unencrypted};
+use admit::{
+    has_room, join_crowd, log_failed_handshake, log_unannounced, may_name_clients, refuse,
+    speaks_for_many,
+};
 use body::RequestBody;
-use end::{After, rest_of_body};
+use end::{After, drain_body};
 use gateway::Arrived;
 use incoming::ConnectionClient;
 use input::Input;
@@ -61,44 +64,48 @@ use sender::ConnectionSender;
 use wire::WireFormat;
 
 /// Serves a connection in a task of its own.
-pub(crate) fn start<S: SiteService>(event_loop: Rc<EventLoop<S>>, accepted: Accepted) {
+pub(crate) fn spawn_connection<S: SiteService>(event_loop: Rc<EventLoop<S>>, accepted: Accepted) {
     tokio::task::spawn_local(async move {
-        let _counted = event_loop.shared.loops[event_loop.index].counted();
+        let _counted = event_loop.shared.loops[event_loop.index].take_counted();
         let floods = Floods::new(accepted.remote);
-        let mut served = pin!(serve(&event_loop, &floods, accepted));
+        let mut served = pin!(serve_connection(&event_loop, &floods, accepted));
         poll_fn(|cx| {
-            let (polled, went) = turn::take(|| served.as_mut().poll(cx));
-            floods.note(&event_loop, went);
+            let (polled, went) = turn::run_turn(|| served.as_mut().poll(cx));
+            floods.count_turn(&event_loop, went);
             polled
         })
         .await;
     });
 }
 
-async fn serve<S: SiteService>(event_loop: &Rc<EventLoop<S>>, floods: &Floods, accepted: Accepted) {
-    let lease = event_loop.idle.lease();
-    let member = joins(event_loop, &lease, &accepted);
+async fn serve_connection<S: SiteService>(
+    event_loop: &Rc<EventLoop<S>>,
+    floods: &Floods,
+    accepted: Accepted,
+) {
+    let lease = event_loop.idle.lease_entry();
+    let member = join_crowd(event_loop, &lease, &accepted);
     if !has_room(event_loop, &member) {
         return refuse(accepted);
     }
-    let mut conn = Conn::open(event_loop, lease, member, accepted).await;
+    let mut conn = Conn::establish(event_loop, lease, member, accepted).await;
     // Not moved out of the option: otherwise each connection would have room for it twice.
     if let Some(conn) = &mut conn {
-        floods.come_from(conn.link.remote_ip);
+        floods.set_client(conn.link.remote_ip);
         if conn.speaks == Speaks::H2c || conn.input.sock.alpn_is(tls::H2) {
-            Box::pin(conn.http2()).await
+            Box::pin(conn.serve_http2()).await
         } else {
-            conn.serve().await
+            conn.serve_http1().await
         }
     }
 }
 
 /// Returns the size in bytes of the future of one HTTP/1 request: each connection allocates that much for each request.
 pub fn future_size<S: SiteService>() -> usize {
-    fn of<'c, S: SiteService, F>(_request: fn(&'c mut Conn<'c, S>) -> F) -> usize {
+    fn size_of_output<'c, S: SiteService, F>(_request: fn(&'c mut Conn<'c, S>) -> F) -> usize {
         size_of::<F>()
     }
-    of(Conn::<S>::request)
+    size_of_output(Conn::<S>::serve_request)
 }
 
 /// Sent to a client that speaks HTTP on a TLS listener.
@@ -121,11 +128,11 @@ async fn encrypt(
     let Input { sock, buf, .. } = input;
     let late = || (Instant::now() >= by).then(|| "it took longer than head_timeout".to_owned());
     if buf.is_empty() {
-        let read = lease.in_time(sock.read_idle(buf), by).await;
+        let read = lease.wait_in_time(sock.read_idle(buf), by).await;
         read.ok_or_else(late)?.map_err(|_| None)?;
     }
     // A TLS hello begins with the byte for a handshake record (RFC 8446, 5.1); a method of HTTP begins with a letter.
-    if buf.bytes().first().is_some_and(u8::is_ascii_alphabetic) {
+    if buf.as_slice().first().is_some_and(u8::is_ascii_alphabetic) {
         let _ = sock.try_write(PLAIN);
         let _ = sock.end_output();
         return Err(Some("it speaks HTTP without TLS".to_owned()));
@@ -133,9 +140,11 @@ async fn encrypt(
     let server = settings.tls.as_ref().ok_or(None)?;
     let shaken = event_loop
         .handshakes
-        .in_turn(peer, sock.accept(server, buf));
-    let shaken = lease.in_time(shaken, by).await;
-    shaken.ok_or_else(late)?.map_err(|e| tls::why(&e))?;
+        .run_in_turn(peer, sock.accept(server, buf));
+    let shaken = lease.wait_in_time(shaken, by).await;
+    shaken
+        .ok_or_else(late)?
+        .map_err(|e| tls::explain_handshake_error(&e))?;
     if sock.alpn_is(tls::ACME) {
         // The authority has seen the certificate (RFC 8737, 3).
         let _ = sock.end_output();
@@ -159,31 +168,31 @@ struct Conn<'l, S: SiteService> {
 }
 
 impl<'l, S: SiteService> Conn<'l, S> {
-    async fn open(
+    async fn establish(
         event_loop: &'l Rc<EventLoop<S>>,
         lease: IdleEntry<'l>,
         mut member: Member<'l>,
         accepted: Accepted,
     ) -> Option<Self> {
         let sock = Rc::new(Transport::new(Sock::new(accepted.fd)));
-        let site = event_loop.site();
+        let site = event_loop.current_site();
         let http = &site.settings().http;
-        let mut input = Input::new(sock.clone(), RateAllowance::of(&http.rates));
-        let mut link = Link::of(sock.sock(), accepted.remote, accepted.local);
-        if !may_speak(event_loop, accepted.speaks, &link) {
+        let mut input = Input::new(sock.clone(), RateAllowance::from_rates(&http.rates));
+        let mut link = Link::from_socket(sock.sock(), accepted.remote, accepted.local);
+        if !may_name_clients(event_loop, accepted.speaks, &link) {
             return None;
         }
         if accepted.speaks == Speaks::Proxied {
             let by = Instant::now() + http.head_timeout;
-            let said = Box::pin(proxy::read(&mut input));
-            let said = lease.in_time(said, by).await?;
-            let said = said.inspect_err(|fault| unannounced(event_loop, &link, fault));
+            let said = Box::pin(proxy::read_header(&mut input));
+            let said = lease.wait_in_time(said, by).await?;
+            let said = said.inspect_err(|fault| log_unannounced(event_loop, &link, fault));
             let said = said.ok()?;
             let speaks_for_another = said.is_some();
-            link = link.announced(said);
+            link = link.with_proxy_ends(said);
             if speaks_for_another {
-                member.is_of(
-                    Peer::of(link.remote_ip),
+                member.move_to_peer(
+                    Peer::from_address(link.remote_ip),
                     speaks_for_many(event_loop, link.remote_ip),
                 );
                 if !has_room(event_loop, &member) {
@@ -192,10 +201,10 @@ impl<'l, S: SiteService> Conn<'l, S> {
             }
         }
         if accepted.speaks == Speaks::Https {
-            let peer = Peer::of(link.remote_ip);
+            let peer = Peer::from_address(link.remote_ip);
             let encrypted = encrypt(&mut input, (event_loop, peer), &lease, site.settings());
             let agreed = Box::pin(encrypted).await;
-            let agreed = agreed.inspect_err(|why| unencrypted(event_loop, &link, why));
+            let agreed = agreed.inspect_err(|why| log_failed_handshake(event_loop, &link, why));
             let agreed = agreed.ok()?;
             link.user = agreed
                 .user
@@ -204,7 +213,7 @@ impl<'l, S: SiteService> Conn<'l, S> {
             link.tls = Some(Rc::new(agreed));
             link.https = true;
         }
-        let allowance = RateAllowance::reading(&http.rates, &sock);
+        let allowance = RateAllowance::for_reader(&http.rates, &sock);
         let sender = ConnectionSender::new(sock, allowance);
         Some(Self {
             event_loop,
@@ -220,24 +229,24 @@ impl<'l, S: SiteService> Conn<'l, S> {
     }
 
     /// Serves the connection as HTTP/2.
-    async fn http2(&mut self) {
+    async fn serve_http2(&mut self) {
         let (sock, link) = (self.input.sock.clone(), self.link.clone());
         let received = std::mem::take(&mut self.input.buf);
         let counted = (&self.lease, &self.member);
-        http2::serve(self.event_loop, counted, link, sock, received).await;
+        http2::serve_connection(self.event_loop, counted, link, sock, received).await;
     }
 
     /// Serves until the connection is over.
-    async fn serve(&mut self) {
+    async fn serve_http1(&mut self) {
         let mut awaited = AwaitedRequest::First;
         while self.await_request(awaited).await {
             awaited = AwaitedRequest::Next;
             // Boxed, so that an idle connection is small.
-            match Box::pin(self.request()).await {
+            match Box::pin(self.serve_request()).await {
                 After::KeepAlive => {
                     if std::mem::take(&mut self.refused) {
-                        let draining = || self.event_loop.shared.draining();
-                        self.event_loop.throttle.pause(draining).await;
+                        let draining = || self.event_loop.shared.is_draining();
+                        self.event_loop.throttle.wait_to_read(draining).await;
                     }
                 }
                 After::Over if self.input.is_drained() => break,
@@ -262,22 +271,22 @@ impl<'l, S: SiteService> Conn<'l, S> {
         if awaited == AwaitedRequest::Next && self.event_loop.shared.ends_idle() {
             return false;
         }
-        let waiting = self.lease.enter(awaited);
+        let waiting = self.lease.begin_idle(awaited);
         let came = tokio::select! {
             biased;
             read = self.input.sock.read_idle(&mut self.input.buf) => matches!(read, Ok(n) if n > 0),
             // Ends to make room, because the server drains, or because `keep_alive` is over.
-            () = waiting.ended() => false,
+            () = waiting.close_requested() => false,
         };
-        came && !waiting.is_ended()
+        came && !waiting.is_close_requested()
     }
 
     /// Reads a request up to its body. Answers a message that is not a request.
     ///
     /// # Errors
     /// There is no request. The error says what to do with the connection.
-    async fn arrives(&mut self, site: &impl SiteService) -> Result<Arrived, After> {
-        match self.arrive(site.settings()).await {
+    async fn read_or_refuse(&mut self, site: &impl SiteService) -> Result<Arrived, After> {
+        match self.read_request(site.settings()).await {
             Ok(Some(arrived)) => Ok(arrived),
             Ok(None) => Err(After::Close),
             Err(fault) => Err(Box::pin(self.refuse_head(site, &fault)).await),
@@ -285,56 +294,58 @@ impl<'l, S: SiteService> Conn<'l, S> {
     }
 
     /// Reads a request up to its body. `Ok(None)`: the client closed without sending a request.
-    async fn arrive(&mut self, settings: &Settings) -> Result<Option<Arrived>, Fault> {
+    async fn read_request(&mut self, settings: &Settings) -> Result<Option<Arrived>, Fault> {
         let http = &settings.http;
         let limits = http.head_limits();
         let by = || Instant::now() + http.head_timeout;
-        self.sender.begin(WireFormat::Http);
+        self.sender.begin_response(WireFormat::Http);
         let (input, wire) = (&mut self.input, &mut self.sender.wire);
         let arrived = match self.speaks {
             Speaks::Http | Speaks::Https | Speaks::H2c | Speaks::Proxied => {
-                let Some(head) = self.head(http).await? else {
+                let Some(head) = self.read_head(http).await? else {
                     return Ok(None);
                 };
-                return self.origin(head, &settings.trusted).map(Some);
+                return self.build_arrived(head, &settings.trusted).map(Some);
             }
             Speaks::FastCgi => {
-                timeout_at(by(), Box::pin(gateway::fastcgi(input, wire, &limits))).await
+                timeout_at(by(), Box::pin(gateway::read_fastcgi(input, wire, &limits))).await
             }
-            Speaks::Scgi => timeout_at(by(), Box::pin(gateway::scgi(input, wire, &limits))).await,
+            Speaks::Scgi => {
+                timeout_at(by(), Box::pin(gateway::read_scgi(input, wire, &limits))).await
+            }
         };
         self.input.wire = self.sender.wire;
         arrived.unwrap_or(Err(LATE_HEAD))
     }
 
     /// Reads the head of a request. `Ok(None)`: the client closed without sending one.
-    async fn head(&mut self, http: &Http) -> Result<Option<Rc<Head>>, Fault> {
+    async fn read_head(&mut self, http: &Http) -> Result<Option<Rc<Head>>, Fault> {
         let limits = http.head_limits();
         // Set at the first byte. Most heads come in one piece, and need no clock.
         let mut by = None;
         let mut waiting = None;
         let mut scan = HeadScan::default();
         loop {
-            if let Some(end) = scan.scan(self.input.buf.bytes(), &limits)? {
-                let head = &self.input.buf.bytes()[..end];
+            if let Some(end) = scan.scan_head(self.input.buf.as_slice(), &limits)? {
+                let head = &self.input.buf.as_slice()[..end];
                 let head = Head::parse_next(head, &limits, &mut self.host)?;
                 self.input.buf.consume(end);
                 return Ok(Some(Rc::new(head)));
             }
             let by = *by.get_or_insert_with(|| Instant::now() + http.head_timeout);
-            let waiting = waiting.get_or_insert_with(|| self.lease.hears());
+            let waiting = waiting.get_or_insert_with(|| self.lease.begin_partial_head());
             let filled = tokio::select! {
                 biased;
-                filled = timeout_at(by, self.input.fill(0)) => filled,
-                () = waiting.ended() => return Err(SHED),
+                filled = timeout_at(by, self.input.fill_buffer(0)) => filled,
+                () = waiting.close_requested() => return Err(SHED),
             };
-            if waiting.is_ended() {
+            if waiting.is_close_requested() {
                 return Err(SHED);
             }
             match filled {
                 Err(_elapsed) => return Err(LATE_HEAD),
                 Ok(Ok(0) | Err(Fault::Gone(_)))
-                    if self.input.buf.bytes().trim_ascii().is_empty() =>
+                    if self.input.buf.as_slice().trim_ascii().is_empty() =>
                 {
                     return Ok(None);
                 }
@@ -346,19 +357,19 @@ impl<'l, S: SiteService> Conn<'l, S> {
     }
 
     /// Answers one request.
-    async fn request(&mut self) -> After {
-        turn::spend(turn::REQUEST);
+    async fn serve_request(&mut self) -> After {
+        turn::spend_units(turn::REQUEST);
         // Serves the whole request with one site, even if the event loop is handed another site meanwhile.
-        let site = self.event_loop.site();
+        let site = self.event_loop.current_site();
         let settings = site.settings();
-        self.input.begin(&settings.http.rates);
-        self.sender.allowance.begin(&settings.http.rates);
+        self.input.begin_waiting(&settings.http.rates);
+        self.sender.allowance.begin_request(&settings.http.rates);
         let Arrived {
             head,
             link,
             body,
             named,
-        } = match self.arrives(&*site).await {
+        } = match self.read_or_refuse(&*site).await {
             Ok(arrived) => arrived,
             Err(after) => return after,
         };
@@ -382,7 +393,7 @@ impl<'l, S: SiteService> Conn<'l, S> {
             over: false,
         };
         let Ok(mut response) = site.call(&mut request).await else {
-            logged::left(self.event_loop, &request);
+            logged::log_client_left(self.event_loop, &request);
             unfinished.over = true;
             return After::Reset;
         };
@@ -390,20 +401,20 @@ impl<'l, S: SiteService> Conn<'l, S> {
         // A web server in front of us passes on requests of other clients over the same connection.
         self.refused = request.refused && !link.passed_on;
         let sender = &mut self.sender;
-        let after = sender.send(self.event_loop, &*site, &mut request, &mut response);
+        let after = sender.send_response(self.event_loop, &*site, &mut request, &mut response);
         let after = after.await;
         unfinished.over = true;
         let mut body = client.body;
         match after {
             After::KeepAlive if body.is_over() && self.input.wire.is_http() => after,
-            After::KeepAlive => Box::pin(rest_of_body(&mut self.input, &mut body)).await,
+            After::KeepAlive => Box::pin(drain_body(&mut self.input, &mut body)).await,
             After::Close if said_all => After::Over,
             other => other,
         }
     }
 
-    fn origin(&self, mut head: Rc<Head>, trusted: &Trusted) -> Result<Arrived, Fault> {
-        let link = origin(self.event_loop, trusted, &self.link, &mut head)?;
+    fn build_arrived(&self, mut head: Rc<Head>, trusted: &Trusted) -> Result<Arrived, Fault> {
+        let link = resolve_origin(self.event_loop, trusted, &self.link, &mut head)?;
         Ok(Arrived {
             body: RequestBody::new(head.body),
             head,
@@ -416,9 +427,9 @@ impl<'l, S: SiteService> Conn<'l, S> {
     async fn refuse_head(&mut self, service: &impl Service, fault: &Fault) -> After {
         // If the connection closes to make room, it does not wait for its client.
         let gone = matches!(fault, Fault::Gone(_) | Fault::Busy(_));
-        let entry = logged::refused(self.event_loop, &self.link, fault);
+        let entry = logged::create_refusal_entry(self.event_loop, &self.link, fault);
         let mut bytes = 0;
-        let response = (!gone).then(|| service.refuse(&self.link, entry.id, fault));
+        let response = (!gone).then(|| service.build_refusal(&self.link, entry.id, fault));
         // FastCGI can answer only a request whose id is known.
         if let Some(response) = response
             && self.sender.wire != (WireFormat::FastCgi { id: 0 })
@@ -426,7 +437,7 @@ impl<'l, S: SiteService> Conn<'l, S> {
             let sent = self.sender.send_simple(self.event_loop, response).await;
             bytes = sent.unwrap_or(0);
         }
-        logged::refusal_sent(self.event_loop, entry, bytes);
+        logged::log_refusal(self.event_loop, entry, bytes);
         if gone { After::Reset } else { After::Close }
     }
 }

@@ -16,13 +16,13 @@ use galgo_service::{
 
 use super::{
     end::After,
-    head::{head, keeps_alive},
+    head::{build_head, keeps_alive},
     sender::ConnectionSender,
     stream::ConnectionOutput,
 };
 use crate::{
     event_loop::EventLoop,
-    framing::{Framing, program_framing, promise},
+    framing::{Framing, declare_length, program_framing},
     logged::{self, DeferredLogLine},
     site::SiteService,
 };
@@ -34,9 +34,9 @@ impl ConnectionSender {
         event_loop: &EventLoop<impl SiteService>,
         response: Response,
     ) -> io::Result<u64> {
-        self.allowance.reset();
+        self.allowance.restore_grace();
         let framing = Framing::Length(response.body.len());
-        let head = head(
+        let head = build_head(
             event_loop,
             &response,
             framing,
@@ -44,24 +44,27 @@ impl ConnectionSender {
             Version::Http11,
             false,
         );
-        self.whole(&head, &response.body, framing).await
+        self.send_sized_body(&head, &response.body, framing).await
     }
 
     /// Sends `response` and logs the request.
-    pub(super) async fn send(
+    pub(super) async fn send_response(
         &mut self,
         event_loop: &Rc<EventLoop<impl SiteService>>,
         service: &impl Service,
         request: &mut Request<'_>,
         response: &mut Response,
     ) -> After {
-        self.allowance.reset();
+        self.allowance.restore_grace();
         request.entry.borrow_mut().status = response.status;
         let body = std::mem::replace(&mut response.body, Body::Empty);
         if let Body::Stream(output) = body {
-            self.allowance.has_permit(request.permit.clone());
+            self.allowance.set_permit(request.permit.clone());
             // Boxed, so that other responses need no room for it.
-            return Box::pin(self.program(event_loop, service, request, response, output)).await;
+            return Box::pin(
+                self.send_program_output(event_loop, service, request, response, output),
+            )
+            .await;
         }
         let framing = if request.is_bodiless(response.status) {
             Framing::Bodiless
@@ -78,21 +81,26 @@ impl ConnectionSender {
             framing => framing,
         };
         let version = request.head.version;
-        let head = head(
+        let head = build_head(
             event_loop, response, promised, self.wire, version, keep_alive,
         );
-        let sent = self.whole(&head, &body, framing).await;
+        let sent = self.send_sized_body(&head, &body, framing).await;
         let after = match &sent {
             Ok(_) if keep_alive => After::KeepAlive,
             Ok(_) => After::Close,
             Err(_) => After::Reset,
         };
-        logged::sent(event_loop, request, sent.map_err(|_| self.sent));
+        logged::log_response(event_loop, request, sent.map_err(|_| self.sent));
         after
     }
 
     /// Sends a head and a body of known length.
-    async fn whole(&mut self, head: &[u8], body: &Body, framing: Framing) -> io::Result<u64> {
+    async fn send_sized_body(
+        &mut self,
+        head: &[u8],
+        body: &Body,
+        framing: Framing,
+    ) -> io::Result<u64> {
         let bytes: &[u8] = match body {
             _ if framing == Framing::Bodiless => b"",
             Body::Bytes(bytes) => bytes,
@@ -100,10 +108,10 @@ impl ConnectionSender {
             Body::File(part) => {
                 self.write_more(head).await?;
                 self.send_file(part).await?;
-                return self.end().await.map(|()| part.len);
+                return self.write_end().await.map(|()| part.len);
             }
             Body::Parts(parts) => {
-                Box::pin(self.parts(head, parts)).await?;
+                Box::pin(self.send_parts(head, parts)).await?;
                 return Ok(body.len());
             }
             Body::Empty | Body::Stream(_) => b"",
@@ -113,7 +121,7 @@ impl ConnectionSender {
         Ok(bytes.len() as u64)
     }
 
-    async fn parts(&mut self, head: &[u8], parts: &[BodyPart]) -> io::Result<()> {
+    async fn send_parts(&mut self, head: &[u8], parts: &[BodyPart]) -> io::Result<()> {
         self.write_more(head).await?;
         for part in parts {
             match part {
@@ -123,7 +131,7 @@ impl ConnectionSender {
         }
         // The last part is never followed by more: push out the bytes that the kernel holds back.
         self.sock.sock().push();
-        self.end().await
+        self.write_end().await
     }
 
     /// Sends a piece of a file. If the file has become shorter, the response is cut.
@@ -144,7 +152,7 @@ impl ConnectionSender {
             let mut left = wire.announce(sock, allowance, len).await?;
             while left > 0 {
                 let moved = sock.sendfile(&part.file, &mut offset, left);
-                match allowance.wait(pin!(moved)).await? {
+                match allowance.wait_for_io(pin!(moved)).await? {
                     0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                     n => {
                         left -= n;
@@ -158,7 +166,7 @@ impl ConnectionSender {
     }
 
     /// Sends the output of a program as the program prints it.
-    async fn program(
+    async fn send_program_output(
         &mut self,
         event_loop: &Rc<EventLoop<impl SiteService>>,
         service: &impl Service,
@@ -172,9 +180,9 @@ impl ConnectionSender {
         let head = match framing {
             Framing::Raw => Vec::new(),
             _ => {
-                promise(response, framing, &output);
+                declare_length(response, framing, &output);
                 let version = request.head.version;
-                head(
+                build_head(
                     event_loop, response, framing, self.wire, version, keep_alive,
                 )
             }
@@ -187,10 +195,10 @@ impl ConnectionSender {
             sent: 0,
             dropped: 0,
         };
-        let mut result = streamed.run(head).await;
+        let mut result = streamed.send_head_and_body(head).await;
         let sent = streamed.sent;
         if result.is_ok() {
-            result = self.end().await.map_err(|_| Fault::Gone(GONE));
+            result = self.write_end().await.map_err(|_| Fault::Gone(GONE));
         }
         let line = DeferredLogLine::new(event_loop, request, sent);
         let Err(fault) = result else {
@@ -201,17 +209,17 @@ impl ConnectionSender {
                 After::Close
             };
         };
-        service.cut(request, &fault);
+        service.log_cut_response(request, &fault);
         request.entry.borrow_mut().status = response.status;
         let gone = matches!(fault, Fault::Gone(_));
         line.abandon(*output, gone);
-        cut(framing, gone)
+        after_cut(framing, gone)
     }
 }
 
 /// Decides what to do with the connection after a response that was cut. If only the end of the connection marks the end of the
 /// body, a cut must look different.
-fn cut(framing: Framing, gone: bool) -> After {
+fn after_cut(framing: Framing, gone: bool) -> After {
     match framing {
         Framing::UntilClose | Framing::Raw => After::Reset,
         _ if gone => After::Reset,

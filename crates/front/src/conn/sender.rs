@@ -40,8 +40,8 @@ impl ConnectionSender {
     }
 
     /// Begins the response to a new request, in the format of `wire`.
-    pub(super) fn begin(&mut self, wire: WireFormat) {
-        self.allowance.reset();
+    pub(super) fn begin_response(&mut self, wire: WireFormat) {
+        self.allowance.restore_grace();
         self.wire = wire;
         self.sent = 0;
         self.ended = false;
@@ -64,7 +64,7 @@ impl ConnectionSender {
     }
 
     /// Writes the end of a response, if its format marks the end and that was not written yet.
-    pub(super) async fn end(&mut self) -> io::Result<()> {
+    pub(super) async fn write_end(&mut self) -> io::Result<()> {
         if self.ended || !matches!(self.wire, WireFormat::FastCgi { .. }) {
             Ok(())
         } else {

@@ -42,7 +42,7 @@ impl Stdin {
     }
 
     /// Notes that `n` bytes at the front of the buffer have been taken.
-    pub(super) fn take(&mut self, n: usize) {
+    pub(super) fn consume(&mut self, n: usize) {
         self.content -= n;
         if let Some(left) = &mut self.left {
             *left -= n as u64;
@@ -50,7 +50,7 @@ impl Stdin {
     }
 
     /// Looks at the front of `buf`, past headers and padding.
-    pub(super) fn step(&mut self, buf: &mut Buf) -> Result<Next, Fault> {
+    pub(super) fn next_data(&mut self, buf: &mut Buf) -> Result<Next, Fault> {
         loop {
             if self.content > 0 {
                 return Ok(match buf.len().min(self.content) {
@@ -64,7 +64,7 @@ impl Stdin {
             if self.skip > 0 {
                 return Ok(Next::More);
             }
-            let Some(header) = Header::parse(buf.bytes()).map_err(|_| BROKEN)? else {
+            let Some(header) = Header::parse(buf.as_slice()).map_err(|_| BROKEN)? else {
                 return Ok(if self.ended && buf.is_empty() {
                     Next::End
                 } else {
@@ -72,21 +72,23 @@ impl Stdin {
                 });
             };
             buf.consume(HEADER);
-            turn::spend(turn::PIECE);
-            self.record(header)?;
+            turn::spend_units(turn::PIECE);
+            self.handle_record(header)?;
         }
     }
 
-    fn record(&mut self, header: Header) -> Result<(), Fault> {
+    fn handle_record(&mut self, header: Header) -> Result<(), Fault> {
         self.skip = header.padding.into();
         match header.kind {
-            RecordType::STDIN if header.id == self.id => return self.input(header.content.into()),
+            RecordType::STDIN if header.id == self.id => {
+                return self.handle_input(header.content.into());
+            }
             RecordType::ABORT if header.id == self.id => {
                 return Err(Fault::Gone("the front server aborted the request"));
             }
             RecordType::DATA => {}
             RecordType::BEGIN if header.id != self.id && header.id != MANAGEMENT => {
-                let refused = fcgi::end(header.id, 0, Outcome::CANNOT_MULTIPLEX);
+                let refused = fcgi::end_request(header.id, 0, Outcome::CANNOT_MULTIPLEX);
                 self.owed.extend_from_slice(&refused);
             }
             RecordType::STDIN | RecordType::PARAMS | RecordType::ABORT if header.id != self.id => {}
@@ -99,7 +101,7 @@ impl Stdin {
         Ok(())
     }
 
-    fn input(&mut self, content: usize) -> Result<(), Fault> {
+    fn handle_input(&mut self, content: usize) -> Result<(), Fault> {
         if self.ended {
             return Err(BROKEN);
         }

@@ -10,7 +10,7 @@ use galgo_service::{
     body::Output,
     client::Client,
     fault::Fault,
-    producer::{OutputEvent, Producer, exit_status, slow},
+    producer::{OutputEvent, Producer, exit_status, wait_until_slow},
     request::Request,
 };
 
@@ -32,18 +32,20 @@ pub(super) struct ConnectionOutput<'s, 'r, 'i> {
 
 impl ConnectionOutput<'_, '_, '_> {
     /// Sends the head, and then the body as its output comes.
-    pub(super) async fn run(&mut self, mut head: Vec<u8>) -> Result<(), Fault> {
+    pub(super) async fn send_head_and_body(&mut self, mut head: Vec<u8>) -> Result<(), Fault> {
         if self.framing != Framing::Bodiless && !self.output.discard {
-            let splices = self.sender.sock.raw().is_some();
-            self.output.producer.streams(&self.output.spool, splices);
+            let splices = self.sender.sock.plain_sock().is_some();
+            self.output
+                .producer
+                .start_streaming(&self.output.spool, splices);
         }
         let mut probed = false;
         loop {
-            let mut last = self.output.producer.output_ended();
+            let mut last = self.output.producer.has_output_ended();
             let killed = match self.framing {
                 // These framings have no length: the end of output alone would make a partial response look whole.
                 Framing::Chunked | Framing::UntilClose | Framing::Raw if last => {
-                    self.output.producer.cut().await
+                    self.output.producer.truncation_fault().await
                 }
                 _ => None,
             };
@@ -51,9 +53,9 @@ impl ConnectionOutput<'_, '_, '_> {
             if last && matches!(self.sender.wire, WireFormat::FastCgi { .. }) {
                 self.sender.status = exit_status(&mut *self.output.producer).await;
             }
-            let out = std::mem::take(self.output.producer.out());
+            let out = std::mem::take(self.output.producer.pending_output());
             if !out.is_empty() || !head.is_empty() || last {
-                self.piece(&std::mem::take(&mut head), &out, last, probed)
+                self.send_piece(&std::mem::take(&mut head), &out, last, probed)
                     .await?;
                 probed &= out.is_empty();
             }
@@ -62,7 +64,7 @@ impl ConnectionOutput<'_, '_, '_> {
                 return Err(fault);
             }
             if last || self.output.excess || self.dropped > MOST_DROPPED {
-                return self.ended();
+                return self.check_length();
             }
             let client = &mut *self.request.client;
             match self.output.producer.next_event(client).await? {
@@ -70,7 +72,7 @@ impl ConnectionOutput<'_, '_, '_> {
                 OutputEvent::Output => self.output.producer.drain_ready(pool::SIZE),
                 OutputEvent::Waiting(n) => {
                     // Boxed: only long answers have so much at once, and other answers need no room for it.
-                    Box::pin(self.pass_on(n)).await?;
+                    Box::pin(self.splice_waiting(n)).await?;
                     probed = false;
                 }
                 OutputEvent::End => {}
@@ -85,7 +87,7 @@ impl ConnectionOutput<'_, '_, '_> {
     }
 
     /// Sends one piece of output, as much as fits into the framing. The rest is dropped.
-    async fn piece(
+    async fn send_piece(
         &mut self,
         head: &[u8],
         out: &Out,
@@ -96,7 +98,7 @@ impl ConnectionOutput<'_, '_, '_> {
         self.dropped += out.len() - len;
         let mut size = [0; 20];
         let (before, after) = match self.framing {
-            Framing::Chunked => chunk(&mut size, len, last),
+            Framing::Chunked => chunk_framing(&mut size, len, last),
             _ => (&b""[..], &b""[..]),
         };
         debug_assert!(!probed || self.framing == Framing::Chunked);
@@ -117,18 +119,18 @@ impl ConnectionOutput<'_, '_, '_> {
         let status = ends.then_some(*status);
         // Pinned here: passed by value, each layer below would have room for it twice.
         let (mut few, many);
-        let parts = if out.is_one() {
-            few = [head, before, &out.front()[..len], after].map(IoSlice::new);
+        let parts = if out.is_contiguous() {
+            few = [head, before, &out.first_part()[..len], after].map(IoSlice::new);
             &mut few[..]
         } else {
             let ours = [head, before].into_iter();
-            many = ours.chain(first(out.parts(), len)).chain([after]);
+            many = ours.chain(truncate_parts(out.parts(), len)).chain([after]);
             &mut many.map(IoSlice::new).collect::<Vec<_>>()
         };
         let client = &mut *self.request.client;
         let producer = &mut *self.output.producer;
         producer
-            .during(
+            .produce_while_sending(
                 client,
                 pin!(wire.write(sock, allowance, parts, status, *closing)),
             )
@@ -143,7 +145,7 @@ impl ConnectionOutput<'_, '_, '_> {
     }
 
     /// Sends `n` bytes that wait in the program's pipe, as far as they fit into the framing, without copying them.
-    async fn pass_on(&mut self, n: usize) -> Result<(), Fault> {
+    async fn splice_waiting(&mut self, n: usize) -> Result<(), Fault> {
         let left = match self.framing {
             Framing::Length(total) => usize::try_from(total - self.sent).unwrap_or(usize::MAX),
             _ => usize::MAX,
@@ -152,7 +154,7 @@ impl ConnectionOutput<'_, '_, '_> {
         let chunked = self.framing == Framing::Chunked;
         if chunked {
             let mut size = [0; 20];
-            self.frame(chunk_size(&mut size, len), true).await?;
+            self.send_framing(chunk_size(&mut size, len), true).await?;
         }
         let ConnectionSender {
             sock,
@@ -166,22 +168,22 @@ impl ConnectionOutput<'_, '_, '_> {
             0 => 0,
             _ => {
                 let announced = pin!(wire.announce(sock, allowance, len));
-                producer.during(client, announced).await?
+                producer.produce_while_sending(client, announced).await?
             }
         };
         let moved = splice(producer, client, sock, allowance, len).await?;
-        self.follow(len - moved).await?;
+        self.send_announced(len - moved).await?;
         self.sent += len as u64;
         self.output.excess |= len == left && n > left;
         if chunked {
-            self.frame(b"\r\n", false).await
+            self.send_framing(b"\r\n", false).await
         } else {
             Ok(())
         }
     }
 
     /// Sends the `left` announced bytes that the client did not take at once.
-    async fn follow(&mut self, mut left: usize) -> Result<(), Fault> {
+    async fn send_announced(&mut self, mut left: usize) -> Result<(), Fault> {
         while left > 0 {
             let ConnectionSender {
                 sock, allowance, ..
@@ -194,39 +196,42 @@ impl ConnectionOutput<'_, '_, '_> {
                 left -= splice(producer, client, sock, allowance, most).await?;
                 continue;
             }
-            let mut out = std::mem::take(producer.out());
+            let mut out = std::mem::take(producer.pending_output());
             let n = left.min(out.len());
             if n == 0 && event == OutputEvent::End {
                 let words = "output that was announced to the client did not come";
                 return Err(Fault::Internal(words.into()));
             }
             {
-                let mut parts: Vec<_> = first(out.parts(), n).map(IoSlice::new).collect();
+                let mut parts: Vec<_> = truncate_parts(out.parts(), n).map(IoSlice::new).collect();
                 let write = pin!(write_all(sock, allowance, &mut parts, false));
-                producer.during(client, write).await?;
+                producer.produce_while_sending(client, write).await?;
             }
             left -= n;
             out.consume(n);
-            *producer.out() = out;
+            *producer.pending_output() = out;
         }
         Ok(())
     }
 
     /// Sends framing around spliced data.
-    async fn frame(&mut self, bytes: &[u8], more: bool) -> Result<(), Fault> {
+    async fn send_framing(&mut self, bytes: &[u8], more: bool) -> Result<(), Fault> {
         let ConnectionSender {
             sock, allowance, ..
         } = &mut *self.sender;
         let parts = &mut [IoSlice::new(bytes)];
         let write = pin!(write_all(sock, allowance, parts, more));
         let client = &mut *self.request.client;
-        self.output.producer.during(client, write).await
+        self.output
+            .producer
+            .produce_while_sending(client, write)
+            .await
     }
 
     /// Checks, after the end of output, that the body is as long as the head promised.
-    fn ended(&self) -> Result<(), Fault> {
+    fn check_length(&self) -> Result<(), Fault> {
         match self.framing {
-            Framing::Length(n) => self.output.ended(n, self.sent),
+            Framing::Length(n) => self.output.check_sent_length(n, self.sent),
             _ => Ok(()),
         }
     }
@@ -241,7 +246,7 @@ async fn splice(
     allowance: &mut RateAllowance,
     len: usize,
 ) -> Result<usize, Fault> {
-    let (Some(to), Some(pipe)) = (to.raw(), producer.take_pipe()) else {
+    let (Some(to), Some(pipe)) = (to.plain_sock(), producer.take_pipe()) else {
         return Ok(0);
     };
     let mut left = len;
@@ -254,17 +259,20 @@ async fn splice(
         tokio::select! {
             biased;
             moved = moved => moved.map(|()| true),
-            () = slow() => Ok(false),
+            () = wait_until_slow() => Ok(false),
         }
     };
-    let keeps_up = producer.during(client, pin!(moved)).await?;
+    let keeps_up = producer.produce_while_sending(client, pin!(moved)).await?;
     producer.give_pipe(pipe);
-    producer.client_keeps_up(keeps_up);
+    producer.set_client_keeps_up(keeps_up);
     Ok(len - left)
 }
 
 /// Returns the first `len` bytes of `parts`.
-fn first<'p>(parts: impl Iterator<Item = &'p [u8]>, len: usize) -> impl Iterator<Item = &'p [u8]> {
+fn truncate_parts<'p>(
+    parts: impl Iterator<Item = &'p [u8]>,
+    len: usize,
+) -> impl Iterator<Item = &'p [u8]> {
     parts.scan(len, |left, part| {
         let part = &part[..part.len().min(*left)];
         *left -= part.len();
@@ -273,7 +281,7 @@ fn first<'p>(parts: impl Iterator<Item = &'p [u8]>, len: usize) -> impl Iterator
 }
 
 /// Returns the framing before and after `len` bytes in chunks (RFC 9112, 7.1).
-fn chunk(size: &mut [u8; 20], len: usize, last: bool) -> (&[u8], &[u8]) {
+fn chunk_framing(size: &mut [u8; 20], len: usize, last: bool) -> (&[u8], &[u8]) {
     match (len, last) {
         (0, false) => (b"", b""),
         // A probe may have sent a `0` already: the size of the last chunk may have more zeros.

@@ -42,7 +42,7 @@ impl Service for Names {
             "/upgrade" => {
                 assert!(request.client.can_upgrade());
                 request.client.upgrade();
-                response = Response::new(101).with("Upgrade", "echo");
+                response = Response::new(101).with_field("Upgrade", "echo");
                 Body::Stream(Box::new(self.echo(request)))
             }
             _ => Body::Bytes(said.into_bytes()),
@@ -50,11 +50,11 @@ impl Service for Names {
         Ok(response)
     }
 
-    fn cut(&self, _request: &Request<'_>, fault: &Fault) {
+    fn log_cut_response(&self, _request: &Request<'_>, fault: &Fault) {
         self.asked.borrow_mut().push(format!("cut: {fault}"));
     }
 
-    fn refuse(&self, _link: &Link, _id: Id, fault: &Fault) -> Response {
+    fn build_refusal(&self, _link: &Link, _id: Id, fault: &Fault) -> Response {
         let mut response = Response::new(fault.status());
         response.body = Body::Bytes(b"no request".to_vec());
         response
@@ -76,7 +76,7 @@ impl Names {
 }
 
 fn share(settings: &Settings) -> SpoolShare {
-    settings.spool.share_of(Peer::of(None))
+    settings.spool.share_of(Peer::from_address(None))
 }
 
 impl SiteService for Names {
@@ -93,19 +93,19 @@ struct Echo {
 }
 
 impl Producer for Echo {
-    fn out(&mut self) -> &mut Out {
+    fn pending_output(&mut self) -> &mut Out {
         &mut self.out
     }
 
-    fn ready(&self) -> usize {
+    fn pending_len(&self) -> usize {
         self.out.len()
     }
 
-    fn output_ended(&self) -> bool {
+    fn has_output_ended(&self) -> bool {
         self.ended
     }
 
-    fn streams(&mut self, _spool: &SpoolShare, _splices: bool) {}
+    fn start_streaming(&mut self, _spool: &SpoolShare, _splices: bool) {}
 
     fn drain_ready(&mut self, _most: usize) {}
 
@@ -117,11 +117,12 @@ impl Producer for Echo {
             loop {
                 match client.next()? {
                     Next::Data(n) => {
-                        self.out = Out::whole(client.data()[..n].to_ascii_uppercase());
-                        client.take(n);
+                        self.out =
+                            Out::from_bytes(client.buffered_bytes()[..n].to_ascii_uppercase());
+                        client.consume(n);
                         return Ok(OutputEvent::Output);
                     }
-                    Next::More => client.more().await?,
+                    Next::More => client.wait_for_body().await?,
                     Next::End => {
                         self.ended = true;
                         return Ok(OutputEvent::End);
@@ -131,9 +132,9 @@ impl Producer for Echo {
         })
     }
 
-    fn sent(&mut self) {}
+    fn note_sent(&mut self) {}
 
-    fn client_keeps_up(&mut self, _whether: bool) {}
+    fn set_client_keeps_up(&mut self, _whether: bool) {}
 
     fn while_sending<'a>(
         &'a mut self,
@@ -146,11 +147,11 @@ impl Producer for Echo {
         })
     }
 
-    fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
+    fn truncation_fault(&mut self) -> Boxed<'_, Option<Fault>> {
         Box::pin(async { None })
     }
 
-    fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
+    fn wait_for_exit(&mut self) -> Boxed<'_, Option<Exit>> {
         Box::pin(async { None })
     }
 
@@ -182,12 +183,12 @@ impl Caller {
 
     /// Reads until the bytes end with `end`, and returns them all.
     async fn hears(&mut self, end: &str) -> String {
-        while !self.heard.bytes().ends_with(end.as_bytes()) {
-            let more = self.end.fill(&mut self.heard, 0).await.unwrap();
+        while !self.heard.as_slice().ends_with(end.as_bytes()) {
+            let more = self.end.fill_buffer(&mut self.heard, 0).await.unwrap();
             assert!(
                 more > 0,
                 "{:?}",
-                String::from_utf8_lossy(self.heard.bytes())
+                String::from_utf8_lossy(self.heard.as_slice())
             );
         }
         text(&std::mem::take(&mut self.heard))
@@ -195,7 +196,7 @@ impl Caller {
 
     /// Reads until the connection ends, and returns everything.
     async fn hears_all(mut self) -> String {
-        while let Ok(1..) = self.end.fill(&mut self.heard, 0).await {}
+        while let Ok(1..) = self.end.fill_buffer(&mut self.heard, 0).await {}
         text(&self.heard)
     }
 
@@ -206,7 +207,7 @@ impl Caller {
 
 /// Returns the bytes as text, without the Date field.
 fn text(heard: &Buf) -> String {
-    let text = String::from_utf8_lossy(heard.bytes()).into_owned();
+    let text = String::from_utf8_lossy(heard.as_slice()).into_owned();
     let lines = text.split_inclusive("\r\n");
     lines.filter(|line| !line.starts_with("Date: ")).collect()
 }
@@ -241,12 +242,12 @@ fn serves<F: Future<Output = ()>>(client: impl FnOnce(Caller) -> F) {
         local: None,
         speaks: Speaks::Http,
     };
-    event_loop.shared.loops[0].count();
+    event_loop.shared.loops[0].count_connection();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     LocalSet::new().block_on(&runtime.unwrap(), async {
-        start(event_loop, accepted);
+        spawn_connection(event_loop, accepted);
         let caller = Caller {
             end: Transport::new(Sock::new(theirs)),
             heard: Buf::default(),

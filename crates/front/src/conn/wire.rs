@@ -33,9 +33,8 @@ pub(super) async fn write_all(
     IoSlice::advance_slices(&mut parts, 0);
     while !parts.is_empty() {
         let mut waits = false;
-        let write = poll_fn(|cx| {
-            allowance.poll_wait(cx, |cx| sock.poll_write(parts, more, &mut waits, cx))
-        });
+        let write =
+            poll_fn(|cx| allowance.poll_io(cx, |cx| sock.poll_write(parts, more, &mut waits, cx)));
         match write.await? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             n => IoSlice::advance_slices(&mut parts, n),
@@ -46,11 +45,11 @@ pub(super) async fn write_all(
 
 /// Returns the records that end a request. END_REQUEST would end STDOUT as well, but some front servers want to read its end.
 /// `status` is the exit status of the program.
-pub(super) fn end(id: u16, status: u32) -> [u8; HEADER + 16] {
+pub(super) fn end_records(id: u16, status: u32) -> [u8; HEADER + 16] {
     let mut out = [0; HEADER + 16];
     let (stdout, end) = out.split_at_mut(HEADER);
-    stdout.copy_from_slice(&Header::new(RecordType::STDOUT, id, 0).bytes());
-    end.copy_from_slice(&fcgi::end(id, status, Outcome::COMPLETE));
+    stdout.copy_from_slice(&Header::new(RecordType::STDOUT, id, 0).to_bytes());
+    end.copy_from_slice(&fcgi::end_request(id, status, Outcome::COMPLETE));
     out
 }
 
@@ -74,7 +73,9 @@ impl WireFormat {
         match self {
             Self::Http | Self::Scgi => write_all(sock, allowance, parts, more).await,
             // Boxed: other responses need no room for it.
-            Self::FastCgi { id } => Box::pin(records(id, sock, allowance, parts, status)).await,
+            Self::FastCgi { id } => {
+                Box::pin(write_records(id, sock, allowance, parts, status)).await
+            }
         }
     }
 
@@ -93,36 +94,38 @@ impl WireFormat {
             padding: 0,
             ..Header::new(RecordType::STDOUT, id, len)
         };
-        write_all(sock, allowance, &mut [IoSlice::new(&head.bytes())], true).await?;
+        write_all(sock, allowance, &mut [IoSlice::new(&head.to_bytes())], true).await?;
         Ok(len)
     }
 }
 
 /// Writes `parts` in records of STDOUT.
-async fn records(
+async fn write_records(
     id: u16,
     sock: &Transport,
     allowance: &mut RateAllowance,
     parts: &[IoSlice<'_>],
     status: Option<u32>,
 ) -> io::Result<()> {
-    let pieces: Vec<&[u8]> = parts.iter().flat_map(|part| even(part)).collect();
+    let pieces: Vec<&[u8]> = parts.iter().flat_map(|part| split_evenly(part)).collect();
     let header = |piece: &&[u8]| Header::new(RecordType::STDOUT, id, piece.len());
     let headers: Vec<_> = pieces.iter().map(header).collect();
-    let heads: Vec<_> = headers.iter().map(|header| header.bytes()).collect();
-    let end = status.map(|status| end(id, status));
+    let heads: Vec<_> = headers.iter().map(|header| header.to_bytes()).collect();
+    let end = status.map(|status| end_records(id, status));
     let mut slices: Vec<_> = heads
         .iter()
         .zip(&headers)
         .zip(&pieces)
-        .flat_map(|((head, header), piece)| [&head[..], piece, header.pad()].map(IoSlice::new))
+        .flat_map(|((head, header), piece)| {
+            [&head[..], piece, header.padding_bytes()].map(IoSlice::new)
+        })
         .collect();
     slices.extend(end.iter().map(|end| IoSlice::new(end)));
     write_all(sock, allowance, &mut slices, false).await
 }
 
 /// Splits `bytes` into pieces that fit into a record, of about equal length.
-fn even(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn split_evenly(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let records = bytes.len().div_ceil(MOST).max(1);
     let each = bytes
         .len()
@@ -152,13 +155,16 @@ mod tests {
             1 << 20,
         ] {
             let bytes = vec![b'x'; len];
-            let pieces: Vec<_> = even(&bytes).collect();
+            let pieces: Vec<_> = split_evenly(&bytes).collect();
             assert_eq!(pieces.concat(), bytes);
             assert_eq!(pieces.len(), len.div_ceil(MOST), "{len}");
             assert!(pieces.iter().all(|p| !p.is_empty() && p.len() <= MOST));
             assert!(pieces.iter().all(|p| {
-                (p.len() + Header::new(RecordType::STDOUT, 1, p.len()).pad().len())
-                    .is_multiple_of(8)
+                (p.len()
+                    + Header::new(RecordType::STDOUT, 1, p.len())
+                        .padding_bytes()
+                        .len())
+                .is_multiple_of(8)
             }));
         }
     }

@@ -31,7 +31,7 @@ const AHEAD: usize = STREAM_WINDOW as usize / 2;
 const GONE: Fault = Fault::Gone("the client reset the stream, or closed the connection");
 
 /// Receives and drops the rest of a body after its response, for a limited time.
-pub(super) async fn drop_rest(mut body: RecvStream) {
+pub(super) async fn drain_body(mut body: RecvStream) {
     let rest = async {
         let mut taken = 0;
         while taken < REST_BYTES
@@ -98,11 +98,11 @@ impl StreamClient {
     /// Receives the data of the body that has come.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let mut allowance = std::mem::replace(&mut self.allowance, RateAllowance::endless());
-        let received = allowance.poll_wait(cx, |cx| self.poll_body(cx));
+        let received = allowance.poll_io(cx, |cx| self.poll_body(cx));
         self.allowance = allowance;
-        ready!(received).map_err(|e| Fault::awaiting(&e, GONE))?;
+        ready!(received).map_err(|e| Fault::from_body_error(&e, GONE))?;
         while let Poll::Ready(Ok(n @ 1..)) = self.poll_body(cx) {
-            self.allowance.grow(n);
+            self.allowance.credit_bytes(n);
         }
         Poll::Ready(Ok(()))
     }
@@ -113,11 +113,11 @@ impl StreamClient {
         if self.ended {
             return Poll::Ready(Ok(0));
         }
-        ready!(turn::poll_left(cx));
-        turn::spend(turn::PIECE);
+        ready!(turn::poll_turn(cx));
+        turn::spend_units(turn::PIECE);
         Poll::Ready(match ready!(self.body.poll_data(cx)) {
             Some(Ok(data)) => {
-                self.buf.room(data.len()).extend_from_slice(&data);
+                self.buf.reserve_read(data.len()).extend_from_slice(&data);
                 self.ended |= self.body.is_end_stream();
                 Ok(data.len())
             }
@@ -140,7 +140,7 @@ impl Client for StreamClient {
         }
     }
 
-    fn unread(&self) -> Option<Rc<dyn UnreadAnswers>> {
+    fn unread_answers(&self) -> Option<Rc<dyn UnreadAnswers>> {
         Some(self.out.clone())
     }
 
@@ -159,11 +159,11 @@ impl Client for StreamClient {
         })
     }
 
-    fn data(&self) -> &[u8] {
-        self.buf.bytes()
+    fn buffered_bytes(&self) -> &[u8] {
+        self.buf.as_slice()
     }
 
-    fn take(&mut self, n: usize) {
+    fn consume(&mut self, n: usize) {
         let n = n.min(self.buf.len());
         self.buf.consume(n);
         self.taken += n as u64;
@@ -172,19 +172,19 @@ impl Client for StreamClient {
         let _ = self.body.flow_control().release_capacity(n);
     }
 
-    fn limit(&mut self, most: u64) -> Result<(), Fault> {
+    fn limit_body(&mut self, most: u64) -> Result<(), Fault> {
         self.limit = most;
-        match self.left() {
+        match self.remaining_length() {
             Some(n) if n > most => Err(TOO_LARGE),
             _ => Ok(()),
         }
     }
 
-    fn declared(&self) -> Option<u64> {
-        self.left().map(|n| n + self.taken)
+    fn declared_length(&self) -> Option<u64> {
+        self.remaining_length().map(|n| n + self.taken)
     }
 
-    fn left(&self) -> Option<u64> {
+    fn remaining_length(&self) -> Option<u64> {
         match self.ended {
             true if self.buf.is_empty() => None,
             true => Some(self.buf.len() as u64),
@@ -192,11 +192,11 @@ impl Client for StreamClient {
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn is_body_read(&self) -> bool {
         self.held || (self.ended && self.buf.is_empty())
     }
 
-    fn is_here(&self) -> bool {
+    fn is_body_ready(&self) -> bool {
         let enough = |left: u64| self.buf.len() as u64 >= left.min(AHEAD as u64);
         self.held || self.ended || self.left.is_some_and(enough)
     }
@@ -205,7 +205,7 @@ impl Client for StreamClient {
         self.poll_frame(cx)
     }
 
-    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    fn poll_body_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         while !self.held && !self.ended && self.buf.len() < AHEAD {
             self.next()?;
             ready!(self.poll_frame(cx))?;
@@ -218,7 +218,7 @@ impl Client for StreamClient {
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         // If this fails, the next read of the body returns the error.
         while let Poll::Ready(Ok(n @ 1..)) = self.poll_body(cx) {
-            self.allowance.grow(n);
+            self.allowance.credit_bytes(n);
         }
         self.out.poll_gone(cx).map(|()| Err(GONE))
     }
@@ -248,7 +248,7 @@ impl Client for StreamClient {
         self.allowance = RateAllowance::endless();
     }
 
-    fn has_permit(&mut self, permit: Holding) {
-        self.allowance.has_permit(permit);
+    fn note_permit(&mut self, permit: Holding) {
+        self.allowance.set_permit(permit);
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct FrameHead {
 
 impl FrameHeads {
     /// Finds the frames that follow this many bytes.
-    pub(super) fn after(bytes: usize) -> Self {
+    pub(super) fn skipping_bytes(bytes: usize) -> Self {
         Self {
             payload: bytes,
             ..Self::default()
@@ -35,7 +35,7 @@ impl FrameHeads {
     }
 
     /// Takes bytes, up to the end of the next head. Returns how many were taken, and that head.
-    pub(super) fn step(&mut self, bytes: &[u8]) -> (usize, Option<FrameHead>) {
+    pub(super) fn scan_head(&mut self, bytes: &[u8]) -> (usize, Option<FrameHead>) {
         let payload = self.payload.min(bytes.len());
         self.payload -= payload;
         let head = (HEAD - self.known).min(bytes.len() - payload);

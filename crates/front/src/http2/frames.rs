@@ -53,7 +53,7 @@ impl Frames {
     /// Counts the frames of a new connection. `refusals` is told which streams they open.
     pub(super) fn new(refusals: Rc<Refusals>) -> Self {
         Self {
-            heads: FrameHeads::after(PREFACE),
+            heads: FrameHeads::skipping_bytes(PREFACE),
             refusals,
             control: CONTROL,
             since: Instant::now(),
@@ -63,7 +63,7 @@ impl Frames {
     }
 
     /// Counts bytes that are sent to the client.
-    pub(super) fn answered(&mut self, bytes: usize) {
+    pub(super) fn count_answered(&mut self, bytes: usize) {
         self.answered += bytes;
         self.control =
             CONTROL.min(self.control + u32::try_from(self.answered / ANSWER).unwrap_or(CONTROL));
@@ -76,46 +76,46 @@ impl Frames {
             let given = self.since.elapsed().as_nanos() / EACH.as_nanos();
             self.control = u32::try_from(given).map_or(CONTROL, |given| given.min(CONTROL));
             if self.control == 0 {
-                turn::floods();
-                tick::wake(cx);
+                turn::mark_flood();
+                tick::wake_at_next(cx);
                 return Poll::Pending;
             }
             self.since = Instant::now();
         }
-        turn::poll_left(cx)
+        turn::poll_turn(cx)
     }
 
     /// Returns how many of these bytes `h2` may have: all, or the bytes up to the frame with which the turn ends. At least one
     /// byte, if [`Frames::poll_left`] was ready.
-    pub(super) fn let_in(&mut self, bytes: &[u8]) -> usize {
+    pub(super) fn admit_bytes(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
-        while at < bytes.len() && self.control > 0 && !turn::is_over() {
-            let (taken, head) = self.heads.step(&bytes[at..]);
+        while at < bytes.len() && self.control > 0 && !turn::is_used_up() {
+            let (taken, head) = self.heads.scan_head(&bytes[at..]);
             at += taken;
             if let Some(head) = head {
-                self.begin(head);
+                self.count_frame(head);
             }
         }
         at
     }
 
-    fn begin(&mut self, head: FrameHead) {
+    fn count_frame(&mut self, head: FrameHead) {
         match head.kind {
             HEADERS => {
-                self.refusals.open(head.stream);
-                turn::spend(turn::REQUEST);
+                self.refusals.record_stream(head.stream);
+                turn::spend_units(turn::REQUEST);
             }
             DATA if head.payload < SMALL => {
-                turn::spend(turn::PIECE);
+                turn::spend_units(turn::PIECE);
                 self.small += 1;
                 if self.small == MANY_SMALL {
                     self.small = 0;
-                    turn::finish();
+                    turn::end_turn();
                 }
             }
-            DATA | CONTINUATION => turn::spend(turn::PIECE),
+            DATA | CONTINUATION => turn::spend_units(turn::PIECE),
             _ => {
-                turn::spend(turn::PIECE);
+                turn::spend_units(turn::PIECE);
                 self.control -= 1;
             }
         }
@@ -137,7 +137,10 @@ mod tests {
     fn sent(all: &[Vec<u8>], piece: usize) -> (Frames, usize) {
         let bytes = [&[b'P'; PREFACE][..], &all.concat()].concat();
         let mut frames = Frames::new(Rc::default());
-        let let_in = bytes.chunks(piece).map(|piece| frames.let_in(piece)).sum();
+        let let_in = bytes
+            .chunks(piece)
+            .map(|piece| frames.admit_bytes(piece))
+            .sum();
         (frames, let_in)
     }
 
@@ -165,7 +168,7 @@ mod tests {
         assert_eq!(let_in, PREFACE + CONTROL as usize * (HEAD + 8) - 8);
         let cx = &mut Context::from_waker(std::task::Waker::noop());
         frames.since = Instant::now() + Duration::from_secs(60);
-        let (waits, went) = turn::take(|| frames.poll_left(cx));
+        let (waits, went) = turn::run_turn(|| frames.poll_left(cx));
         assert_eq!((waits, went), (Poll::Pending, turn::Went::Floods));
         frames.since = Instant::now() - Duration::from_millis(10);
         assert!(frames.poll_left(cx).is_ready() && (10..CONTROL).contains(&frames.control));
@@ -174,7 +177,7 @@ mod tests {
     #[test]
     fn streams_run_after_many_small_ones() {
         let all = vec![frame(DATA, 8); 2 * MANY_SMALL as usize];
-        let (first, went) = turn::take(|| sent(&all, usize::MAX).1);
+        let (first, went) = turn::run_turn(|| sent(&all, usize::MAX).1);
         assert_eq!(
             (first, went),
             (
@@ -188,9 +191,9 @@ mod tests {
     fn answers_allow_more() {
         let all = vec![frame(8, 4); 100];
         let (mut frames, _) = sent(&all, usize::MAX);
-        (0..10).for_each(|_| frames.answered(10 * ANSWER / 2));
+        (0..10).for_each(|_| frames.count_answered(10 * ANSWER / 2));
         assert_eq!(frames.control, CONTROL - 50);
-        frames.answered(usize::MAX / 2);
+        frames.count_answered(usize::MAX / 2);
         assert_eq!(frames.control, CONTROL);
     }
 }

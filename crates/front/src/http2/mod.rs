@@ -59,31 +59,34 @@ use wire::FrameTransport;
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Serves a connection until it is over. `received` has come over it already.
-pub(crate) async fn serve<S: SiteService>(
+pub(crate) async fn serve_connection<S: SiteService>(
     event_loop: &Rc<EventLoop<S>>,
     (lease, member): (&IdleEntry<'_>, &Member<'_>),
     link: Link,
     sock: Rc<Transport>,
     received: Buf,
 ) {
-    let site = event_loop.site();
+    let site = event_loop.current_site();
     let http = &site.settings().http;
-    let allowance = RateAllowance::reading(&http.rates, &sock);
+    let allowance = RateAllowance::for_reader(&http.rates, &sock);
     let refusals = Rc::<Refusals>::default();
     let wire = FrameTransport::new(sock.clone(), received, allowance, &refusals);
     let upgrades = site.settings().upgrades;
     let Some(connection) = shake_hands((http, upgrades), lease, wire).await else {
         return;
     };
-    let share = site.settings().spool.share_of(Peer::of(link.remote_ip));
+    let share = site
+        .settings()
+        .spool
+        .share_of(Peer::from_address(link.remote_ip));
     drop(site);
     let link = Rc::new(link);
     let mut served = ServedConnection {
         event_loop,
         lease,
         member,
-        windows: Windows::new(share.in_memory()),
-        unread: Unread::new(share.in_memory()),
+        windows: Windows::new(share.memory_charge()),
+        unread: Unread::new(share.memory_charge()),
         link: link.clone(),
         sock,
         connection,
@@ -96,12 +99,12 @@ pub(crate) async fn serve<S: SiteService>(
         streams: JoinSet::new(),
         most: 0,
     };
-    if let Err(e) = served.run().await
+    if let Err(e) = served.serve_streams().await
         && let Some(fault) = refusals::why_ended(&e)
     {
-        served.refused.log(&fault);
+        served.refused.log_fault(&fault);
     }
-    served.close().await;
+    served.linger_and_close().await;
 }
 
 /// Exchanges the prefaces (RFC 9113, 3.4). `None`: none came in time, or another connection needs the room.
@@ -129,7 +132,7 @@ async fn shake_hands(
         .max_local_error_reset_streams(Some(MAX_RESET_FOR_ERRORS))
         .max_concurrent_reset_streams(MAX_RESET_HERE)
         .handshake(wire);
-    lease.in_time(shake, by).await?.ok()
+    lease.wait_in_time(shake, by).await?.ok()
 }
 
 /// A connection that is being served.
@@ -153,20 +156,20 @@ struct ServedConnection<'l, S: SiteService> {
 
 impl<S: SiteService> ServedConnection<'_, S> {
     /// Serves until the connection is over.
-    async fn run(&mut self) -> Result<(), h2::Error> {
+    async fn serve_streams(&mut self) -> Result<(), h2::Error> {
         let mut phase = self.event_loop.shared.phase.clone();
         let mut draining = false;
         let mut pause = None;
         loop {
-            if !draining && self.asked && self.event_loop.shared.draining() {
+            if !draining && self.asked && self.event_loop.shared.is_draining() {
                 draining = true;
                 self.connection.graceful_shutdown();
             }
             if self.streams.is_empty() && pause.is_none() {
                 let goes_on = if draining {
-                    self.last().await?
+                    self.await_last_stream().await?
                 } else {
-                    self.idle(&mut phase).await?
+                    self.await_request(&mut phase).await?
                 };
                 if goes_on { continue } else { return Ok(()) }
             }
@@ -181,19 +184,19 @@ impl<S: SiteService> ServedConnection<'_, S> {
             };
             tokio::select! {
                 biased;
-                came = next(&mut self.connection, &self.refused, wanted) => match came {
-                    Some(came) => self.answer(came?),
+                came = next_stream(&mut self.connection, &self.refused, wanted) => match came {
+                    Some(came) => self.spawn_answer(came?),
                     None => return Ok(()),
                 },
                 Some(ended) = self.streams.join_next() => {
                     // A join fails only if the request's task has panicked.
                     let ended = ended.unwrap_or_default();
                     if ended.had_body {
-                        self.windows.end();
+                        self.windows.remove_body();
                     }
                     if ended.refused && pause.is_none() {
-                        let draining = || self.event_loop.shared.draining();
-                        pause = Some(Box::pin(self.event_loop.throttle.pause(draining)));
+                        let draining = || self.event_loop.shared.is_draining();
+                        pause = Some(Box::pin(self.event_loop.throttle.wait_to_read(draining)));
                     }
                 }
                 () = paused => pause = None,
@@ -205,54 +208,57 @@ impl<S: SiteService> ServedConnection<'_, S> {
 
     /// After the client was told to open no more streams, waits for a stream that it had opened before, until the client has
     /// acknowledged that (RFC 9113, 6.8). Returns false if the connection is over.
-    async fn last(&mut self) -> Result<bool, h2::Error> {
-        let next = next(&mut self.connection, &self.refused, true);
+    async fn await_last_stream(&mut self) -> Result<bool, h2::Error> {
+        let next = next_stream(&mut self.connection, &self.refused, true);
         match timeout(GOODBYE, next).await {
             Ok(Some(came)) => {
-                self.answer(came?);
+                self.spawn_answer(came?);
                 Ok(true)
             }
             Ok(None) => Ok(false),
             // The client acknowledges nothing.
-            Err(_) => self.end().await.map(|()| false),
+            Err(_) => self.shut_down().await.map(|()| false),
         }
     }
 
     /// Waits for a request, or for the server to drain. Returns false if the connection is over.
-    async fn idle(&mut self, phase: &mut watch::Receiver<Phase>) -> Result<bool, h2::Error> {
+    async fn await_request(
+        &mut self,
+        phase: &mut watch::Receiver<Phase>,
+    ) -> Result<bool, h2::Error> {
         if self.asked && self.event_loop.shared.ends_idle() {
-            self.end().await?;
+            self.shut_down().await?;
             return Ok(false);
         }
         // The first request of a connection may be on its way, because the client has not been told yet how many it may send.
         let asked = self.asked;
-        let waiting = self.lease.enter(if asked {
+        let waiting = self.lease.begin_idle(if asked {
             AwaitedRequest::Next
         } else {
             AwaitedRequest::First
         });
         let came = tokio::select! {
             biased;
-            came = next(&mut self.connection, &self.refused, true) => match came {
+            came = next_stream(&mut self.connection, &self.refused, true) => match came {
                 Some(came) => Some(came?),
                 None => return Ok(false),
             },
             // Ends to make room, because the server drains, or because `keep_alive` is over.
-            () = waiting.ended() => None,
+            () = waiting.close_requested() => None,
             _ = phase.wait_for(|p| *p != Phase::Serving), if asked => return Ok(true),
         };
-        let ended = waiting.is_ended();
+        let ended = waiting.is_close_requested();
         drop(waiting);
         match came {
             Some(came) if !ended => {
-                self.answer(came);
+                self.spawn_answer(came);
                 Ok(true)
             }
             Some((_, mut respond)) => {
                 respond.send_reset(Reason::REFUSED_STREAM);
-                self.end().await.map(|()| false)
+                self.shut_down().await.map(|()| false)
             }
-            None => self.end().await.map(|()| false),
+            None => self.shut_down().await.map(|()| false),
         }
     }
 
@@ -263,14 +269,14 @@ impl<S: SiteService> ServedConnection<'_, S> {
         if at_once < FEW_STREAMS {
             return false;
         }
-        let (_, each) = self.event_loop.site().settings().max_connections;
-        at_once >= MAX_STREAMS as usize || at_once >= self.member.share_of(each)
+        let (_, each) = self.event_loop.current_site().settings().max_connections;
+        at_once >= MAX_STREAMS as usize || at_once >= self.member.request_share(each)
     }
 
-    fn answer(&mut self, came: IncomingStream) {
+    fn spawn_answer(&mut self, came: IncomingStream) {
         self.asked = true;
         if stream::has_body(&came)
-            && let Some(size) = self.windows.begin()
+            && let Some(size) = self.windows.add_body()
         {
             self.connection.set_target_window_size(size);
         }
@@ -278,34 +284,39 @@ impl<S: SiteService> ServedConnection<'_, S> {
         let (event_loop, sock) = (self.event_loop.clone(), self.sock.clone());
         let unread = self.unread.clone();
         self.streams.spawn_local(async move {
-            let mut answered = pin!(stream::serve(event_loop, link, (&sock, &unread), came));
-            poll_fn(|cx| turn::take(|| answered.as_mut().poll(cx)).0).await
+            let mut answered = pin!(stream::serve_stream(
+                event_loop,
+                link,
+                (&sock, &unread),
+                came
+            ));
+            poll_fn(|cx| turn::run_turn(|| answered.as_mut().poll(cx)).0).await
         });
         self.most = self.most.max(self.streams.len());
     }
 
     /// Closes the connection so that its last frames arrive.
-    async fn close(self) {
+    async fn linger_and_close(self) {
         let mut streams = self.streams;
         drop(self.connection);
         // Requests that are still being answered find their client gone.
         while streams.join_next().await.is_some() {}
-        let freed = self.unread.most() + self.most * STREAM_SIZE;
-        self.event_loop.frees(freed);
-        if !self.member.makes_room() {
+        let freed = self.unread.peak_bytes() + self.most * STREAM_SIZE;
+        self.event_loop.count_freed(freed);
+        if !self.member.is_asked_to_close() {
             // GOAWAY tells the client why the connection ends, and which requests were not answered. A reset might overtake
             // it, because of frames that still come.
-            let waiting = self.lease.hears();
+            let waiting = self.lease.begin_partial_head();
             tokio::select! {
                 () = linger(&self.sock) => {}
                 // Another connection needs the room.
-                () = waiting.ended() => {}
+                () = waiting.close_requested() => {}
             }
         }
     }
 
     /// Ends a connection on which no request is being answered. GOAWAY names the last request that was answered.
-    async fn end(&mut self) -> Result<(), h2::Error> {
+    async fn shut_down(&mut self) -> Result<(), h2::Error> {
         if self.connection.has_streams() {
             // A response waits for the client to read it.
             self.connection.graceful_shutdown();
@@ -313,7 +324,7 @@ impl<S: SiteService> ServedConnection<'_, S> {
             self.connection.abrupt_shutdown(Reason::NO_ERROR);
         }
         let goodbye = async {
-            while let Some(came) = next(&mut self.connection, &self.refused, true).await {
+            while let Some(came) = next_stream(&mut self.connection, &self.refused, true).await {
                 let (_, mut respond) = came?;
                 respond.send_reset(Reason::REFUSED_STREAM);
             }
@@ -331,16 +342,18 @@ struct RefusedRequests<'l, S: SiteService> {
 }
 
 impl<S: SiteService> RefusedRequests<'_, S> {
-    fn log(&self, fault: &Fault) {
-        let entry = logged::refused(self.event_loop, &self.link, fault);
+    fn log_fault(&self, fault: &Fault) {
+        let entry = logged::create_refusal_entry(self.event_loop, &self.link, fault);
         // `h2` sends no page, so only the log has the reason.
-        self.event_loop.site().refuse(&self.link, entry.id, fault);
-        logged::refusal_sent(self.event_loop, entry, 0);
+        self.event_loop
+            .current_site()
+            .build_refusal(&self.link, entry.id, fault);
+        logged::log_refusal(self.event_loop, entry, 0);
     }
 }
 
 /// Drives the connection until it is over or, if a request is `wanted`, until one comes.
-async fn next<S: SiteService>(
+async fn next_stream<S: SiteService>(
     connection: &mut Connection<FrameTransport, UnreadPiece>,
     refused: &RefusedRequests<'_, S>,
     wanted: bool,
@@ -352,8 +365,8 @@ async fn next<S: SiteService>(
             } else {
                 connection.poll_closed(cx).map(|end| end.err().map(Err))
             };
-            for fault in refused.refusals.take() {
-                refused.log(&fault);
+            for fault in refused.refusals.take_faults() {
+                refused.log_fault(&fault);
             }
             match came {
                 Poll::Ready(Some(Ok((_, respond))))

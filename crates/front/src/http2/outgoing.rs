@@ -63,14 +63,16 @@ impl Outgoing {
     }
 
     /// Sends the head of the response, with which the stream may end. The head counts as unread.
-    pub(super) fn begin(&self, mut head: Response<()>, ends: bool) -> io::Result<()> {
+    pub(super) fn send_head(&self, mut head: Response<()>, ends: bool) -> io::Result<()> {
         let mut half = self.half.borrow_mut();
         if let Half::Silent(respond) = &mut *half {
             self.unread.hold_head(head.headers_mut());
-            let stream = respond.send_response(head, ends).map_err(gone)?;
+            let stream = respond
+                .send_response(head, ends)
+                .map_err(connection_reset)?;
             *half = Half::Speaks(stream);
         }
-        self.holds(0);
+        self.set_held_bytes(0);
         Ok(())
     }
 
@@ -82,20 +84,24 @@ impl Outgoing {
         ends: bool,
     ) -> io::Result<()> {
         while !data.is_empty() {
-            let room = self.room(allowance, data.len()).await?;
+            let room = self.wait_for_room(allowance, data.len()).await?;
             let piece = data.split_to(room);
             let last = ends && data.is_empty();
-            self.send(piece, last)?;
+            self.send_data(piece, last)?;
             if last {
                 return Ok(());
             }
         }
-        if ends { self.send(data, true) } else { Ok(()) }
+        if ends {
+            self.send_data(data, true)
+        } else {
+            Ok(())
+        }
     }
 
     /// Counts `data` as unread.
-    pub(super) fn hold(&self, data: Bytes) -> UnreadPiece {
-        self.unread.hold(data)
+    pub(super) fn hold_data(&self, data: Bytes) -> UnreadPiece {
+        self.unread.hold_data(data)
     }
 
     /// Sends a piece that is counted already, like [`Outgoing::write`].
@@ -108,7 +114,7 @@ impl Outgoing {
         while piece.has_remaining() {
             let left = piece.remaining();
             let capacity = |cx: &mut Context<'_>| self.poll_capacity(left, cx);
-            let room = poll_fn(|cx| allowance.poll_wait(cx, capacity)).await?;
+            let room = poll_fn(|cx| allowance.poll_io(cx, capacity)).await?;
             self.send_piece(piece.split_to(room), ends && room == left)?;
             if room == left {
                 return Ok(());
@@ -122,18 +128,18 @@ impl Outgoing {
     }
 
     /// Waits until the connection holds no more unread bytes than it may, within the client's allowance.
-    pub(super) async fn not_full(&self, allowance: &mut RateAllowance) -> io::Result<()> {
+    pub(super) async fn wait_not_full(&self, allowance: &mut RateAllowance) -> io::Result<()> {
         let room = |cx: &mut Context<'_>| self.poll_room(cx).map(|()| Ok(0));
-        poll_fn(|cx| allowance.poll_wait(cx, room)).await.map(drop)
+        poll_fn(|cx| allowance.poll_io(cx, room)).await.map(drop)
     }
 
     /// Waits for room, within the client's allowance. Returns how many bytes may be sent at once, at most `want`.
-    pub(super) async fn room(
+    pub(super) async fn wait_for_room(
         &self,
         allowance: &mut RateAllowance,
         want: usize,
     ) -> io::Result<usize> {
-        poll_fn(|cx| allowance.poll_wait(cx, |cx| self.poll_capacity_for(want, cx))).await
+        poll_fn(|cx| allowance.poll_io(cx, |cx| self.poll_capacity_for(want, cx))).await
     }
 
     fn poll_capacity_for(&self, want: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -150,7 +156,7 @@ impl Outgoing {
         stream.reserve_capacity(want);
         while stream.capacity() == 0 {
             match ready!(stream.poll_capacity(cx)) {
-                Some(more) => more.map(drop).map_err(gone)?,
+                Some(more) => more.map(drop).map_err(connection_reset)?,
                 None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
             }
         }
@@ -158,24 +164,24 @@ impl Outgoing {
     }
 
     /// Sends bytes, for which there must be room.
-    pub(super) fn send(&self, data: Bytes, ends: bool) -> io::Result<()> {
-        self.send_piece(self.hold(data), ends)
+    pub(super) fn send_data(&self, data: Bytes, ends: bool) -> io::Result<()> {
+        self.send_piece(self.hold_data(data), ends)
     }
 
     fn send_piece(&self, piece: UnreadPiece, ends: bool) -> io::Result<()> {
         match &mut *self.half.borrow_mut() {
-            Half::Speaks(stream) => stream.send_data(piece, ends).map_err(gone),
+            Half::Speaks(stream) => stream.send_data(piece, ends).map_err(connection_reset),
             Half::Silent(_) => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
     /// Returns a number that no other answer has at the same time.
-    fn id(&self) -> usize {
+    fn answer_id(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
     /// Ends the stream so that the client sees that something is missing.
-    pub(super) fn reset(&self, why: Reason) {
+    pub(super) fn reset_stream(&self, why: Reason) {
         match &mut *self.half.borrow_mut() {
             Half::Silent(respond) => respond.send_reset(why),
             Half::Speaks(stream) => stream.send_reset(why),
@@ -185,31 +191,32 @@ impl Outgoing {
 
 impl UnreadAnswers for Outgoing {
     fn is_full(&self) -> bool {
-        self.unread.is_full() && (self.held.get() == 0 || !self.unread.goes_first(self.id()))
+        self.unread.is_full() && (self.held.get() == 0 || !self.unread.goes_first(self.answer_id()))
     }
 
     fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.held.get() > 0 && self.unread.goes_first(self.id()) {
+        if self.held.get() > 0 && self.unread.goes_first(self.answer_id()) {
             return Poll::Ready(());
         }
         self.unread.poll_room(usize::MAX, cx).map(drop)
     }
 
-    fn holds(&self, bytes: usize) {
+    fn set_held_bytes(&self, bytes: usize) {
         let before = self.held.get();
         if bytes > before || bytes == 0 && before > 0 {
             self.held.set(bytes);
-            self.unread.makes(self.id(), before, bytes);
+            self.unread
+                .recount_incomplete(self.answer_id(), before, bytes);
         }
     }
 }
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
-        self.holds(0);
+        self.set_held_bytes(0);
     }
 }
 
-fn gone(e: h2::Error) -> io::Error {
+fn connection_reset(e: h2::Error) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, e)
 }

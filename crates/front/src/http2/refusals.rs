@@ -53,7 +53,7 @@ struct OpenedStream {
 
 impl Refusals {
     /// Notes that a head has come for this stream.
-    pub(super) fn open(&self, id: u32) {
+    pub(super) fn record_stream(&self, id: u32) {
         if id <= self.newest.replace(id.max(self.newest.get())) {
             return;
         }
@@ -74,12 +74,12 @@ impl Refusals {
     }
 
     /// Returns why requests were refused since the last call.
-    pub(super) fn take(&self) -> Vec<Fault> {
+    pub(super) fn take_faults(&self) -> Vec<Fault> {
         self.unlogged.take()
     }
 
     /// Notes that `h2` writes a frame with this head. Returns true if an answer must go before the frame.
-    fn note(&self, head: FrameHead, reason: Reason) -> bool {
+    fn record_frame(&self, head: FrameHead, reason: Reason) -> bool {
         let mut opened = self.opened.borrow_mut();
         let Some(at) = opened.iter().position(|one| one.id == head.stream) else {
             return false;
@@ -136,14 +136,14 @@ impl RefusingWriter {
     pub(super) fn write(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         let (mut at, mut written) = (0, 0);
         while at < bytes.len() {
-            let (taken, head) = self.heads.step(&bytes[at..]);
+            let (taken, head) = self.heads.scan_head(&bytes[at..]);
             at += taken;
             let Some(head) = head.filter(|head| matches!(head.kind, HEADERS | RST_STREAM)) else {
                 continue;
             };
             let code = bytes.get(at..at + 4).unwrap_or_default();
             let reason = code.try_into().map_or(0, u32::from_be_bytes);
-            if self.refusals.note(head, reason.into())
+            if self.refusals.record_frame(head, reason.into())
                 && let Some(before) = at.checked_sub(HEAD)
             {
                 out.extend_from_slice(&bytes[written..before]);

@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use super::outgoing::Outgoing;
 use crate::{
     event_loop::EventLoop,
-    framing::{Framing, MOST_DROPPED, SWITCHING, program_framing, promise},
+    framing::{Framing, MOST_DROPPED, SWITCHING, declare_length, program_framing},
     logged::{self, DeferredLogLine},
     site::SiteService,
 };
@@ -40,7 +40,7 @@ pub(super) struct StreamSender {
 
 impl StreamSender {
     /// Sends `response` and logs the request.
-    pub(super) async fn send<S: SiteService>(
+    pub(super) async fn send_response<S: SiteService>(
         &mut self,
         event_loop: &Rc<EventLoop<S>>,
         service: &impl Service,
@@ -50,20 +50,25 @@ impl StreamSender {
         request.entry.borrow_mut().status = response.status;
         let body = std::mem::replace(&mut response.body, Body::Empty);
         if let Body::Stream(output) = body {
-            self.allowance.has_permit(request.permit.clone());
-            return Box::pin(self.program(event_loop, service, request, response, output)).await;
+            self.allowance.set_permit(request.permit.clone());
+            return Box::pin(
+                self.send_program_output(event_loop, service, request, response, output),
+            )
+            .await;
         }
         let bodiless = request.is_bodiless(response.status);
-        let sent = self.whole(event_loop, &response, body, bodiless).await;
+        let sent = self
+            .send_sized_body(event_loop, &response, body, bodiless)
+            .await;
         if sent.is_err() {
-            self.out.reset(Reason::INTERNAL_ERROR);
+            self.out.reset_stream(Reason::INTERNAL_ERROR);
         }
-        logged::sent(event_loop, request, sent.map_err(|_| 0));
+        logged::log_response(event_loop, request, sent.map_err(|_| 0));
     }
 
     /// Sends a head and a body of known length. If `bodiless` (HEAD and the like), leaves the body out. Returns how much of the
     /// body was sent.
-    pub(super) async fn whole(
+    pub(super) async fn send_sized_body(
         &mut self,
         event_loop: &EventLoop<impl SiteService>,
         response: &Response,
@@ -71,27 +76,27 @@ impl StreamSender {
         bodiless: bool,
     ) -> io::Result<u64> {
         let len = body.len();
-        let mut head = head(event_loop, response);
+        let mut head = build_head(event_loop, response);
         // HEAD gets the length that the body would have.
         if !bodiless || !matches!(response.status, 204 | 304) {
             head.headers_mut()
                 .insert(http::header::CONTENT_LENGTH, len.into());
         }
         let ends = bodiless || len == 0;
-        self.out.begin(head, ends)?;
+        self.out.send_head(head, ends)?;
         if ends {
             return Ok(0);
         }
         match body {
             Body::Bytes(b) => self.write(b.into(), true).await?,
             Body::Shared(b) => self.write(Bytes::from_owner(b), true).await?,
-            Body::File(part) => self.file(&part, true).await?,
+            Body::File(part) => self.send_file(&part, true).await?,
             Body::Parts(parts) => {
                 let last = parts.len().saturating_sub(1);
                 for (i, part) in parts.into_iter().enumerate() {
                     match part {
                         BodyPart::Bytes(b) => self.write(b.into(), i == last).await?,
-                        BodyPart::File(part) => self.file(&part, i == last).await?,
+                        BodyPart::File(part) => self.send_file(&part, i == last).await?,
                     }
                 }
             }
@@ -105,11 +110,11 @@ impl StreamSender {
     }
 
     /// Sends a piece of a file. If the file has become shorter, the response is cut.
-    async fn file(&mut self, part: &FilePart, ends: bool) -> io::Result<()> {
+    async fn send_file(&mut self, part: &FilePart, ends: bool) -> io::Result<()> {
         let (mut offset, end) = (part.offset, part.offset + part.len);
         while offset < end {
             let want = usize::try_from(end - offset).map_or(pool::SIZE, |n| n.min(pool::SIZE));
-            let room = self.out.room(&mut self.allowance, want).await?;
+            let room = self.out.wait_for_room(&mut self.allowance, want).await?;
             let mut piece = Vec::with_capacity(room);
             let read = rustix::io::pread(&part.file, spare_capacity(&mut piece), offset)?;
             if read == 0 {
@@ -117,18 +122,18 @@ impl StreamSender {
             }
             piece.truncate(room);
             offset += piece.len() as u64;
-            self.out.send(piece.into(), ends && offset == end)?;
+            self.out.send_data(piece.into(), ends && offset == end)?;
             tokio::task::consume_budget().await;
         }
         if ends && part.len == 0 {
-            self.out.send(Bytes::new(), true)
+            self.out.send_data(Bytes::new(), true)
         } else {
             Ok(())
         }
     }
 
     /// Sends the output of a program as the program prints it.
-    async fn program<S: SiteService>(
+    async fn send_program_output<S: SiteService>(
         &mut self,
         event_loop: &Rc<EventLoop<S>>,
         service: &impl Service,
@@ -137,8 +142,8 @@ impl StreamSender {
         mut output: Box<Output>,
     ) {
         let framing = program_framing(request, response.status, &output);
-        promise(&mut response, framing, &output);
-        let mut head = head(event_loop, &response);
+        declare_length(&mut response, framing, &output);
+        let mut head = build_head(event_loop, &response);
         if let Framing::Length(n) = framing {
             head.headers_mut()
                 .insert(http::header::CONTENT_LENGTH, n.into());
@@ -153,17 +158,17 @@ impl StreamSender {
             ended: false,
             small: (response.status != SWITCHING).then_some(0),
         };
-        let result = stream.run(head).await;
+        let result = stream.send_head_and_body(head).await;
         let line = DeferredLogLine::new(event_loop, stream.request, stream.sent);
         let Err(fault) = result else {
             line.finish(*output);
             return;
         };
-        service.cut(request, &fault);
+        service.log_cut_response(request, &fault);
         request.entry.borrow_mut().status = response.status;
         let gone = matches!(fault, Fault::Gone(_));
         line.abandon(*output, gone);
-        self.out.reset(if gone {
+        self.out.reset_stream(if gone {
             Reason::CANCEL
         } else {
             Reason::INTERNAL_ERROR
@@ -186,35 +191,37 @@ struct StreamOutput<'s, 'r, 'i> {
 }
 
 impl StreamOutput<'_, '_, '_> {
-    async fn run(&mut self, head: http::Response<()>) -> Result<(), Fault> {
+    async fn send_head_and_body(&mut self, head: http::Response<()>) -> Result<(), Fault> {
         let bodiless = self.framing == Framing::Bodiless;
         if !bodiless && !self.output.discard {
-            self.output.producer.streams(&self.output.spool, false);
+            self.output
+                .producer
+                .start_streaming(&self.output.spool, false);
         }
         let mut head = Some(head);
         loop {
-            let mut last = self.output.producer.output_ended();
+            let mut last = self.output.producer.has_output_ended();
             let killed = match self.framing {
                 // This framing has no length: the end of output alone would make a partial response look whole.
-                Framing::UntilClose if last => self.output.producer.cut().await,
+                Framing::UntilClose if last => self.output.producer.truncation_fault().await,
                 _ => None,
             };
             last &= killed.is_none();
-            let out = std::mem::take(self.output.producer.out());
+            let out = std::mem::take(self.output.producer.pending_output());
             if !out.is_empty() || head.is_some() || last {
-                self.piece(head.take(), out, last).await?;
+                self.send_piece(head.take(), out, last).await?;
             }
             if let Some(fault) = killed {
                 return Err(fault);
             }
             if last || self.output.excess || self.dropped > MOST_DROPPED {
                 return match self.framing {
-                    Framing::Length(n) => self.output.ended(n, self.sent),
+                    Framing::Length(n) => self.output.check_sent_length(n, self.sent),
                     _ => Ok(()),
                 };
             }
             if self.next_event().await? == Some(OutputEvent::Output) {
-                self.gather().await?;
+                self.gather_output().await?;
                 // Send all output that is there in one go, with the end if that is there, too.
                 self.output.producer.drain_ready(pool::SIZE);
             }
@@ -238,13 +245,16 @@ impl StreamOutput<'_, '_, '_> {
                 return event.map(Some);
             }
         }
-        let room = pin!(out.not_full(allowance));
-        self.output.producer.during(client, room).await?;
+        let room = pin!(out.wait_not_full(allowance));
+        self.output
+            .producer
+            .produce_while_sending(client, room)
+            .await?;
         Ok(None)
     }
 
     /// Waits for more of an output that comes in many small pieces.
-    async fn gather(&mut self) -> Result<(), Fault> {
+    async fn gather_output(&mut self) -> Result<(), Fault> {
         if self.small.is_none_or(|small| small < MANY_SMALL) {
             return Ok(());
         }
@@ -253,11 +263,14 @@ impl StreamOutput<'_, '_, '_> {
             Ok(())
         });
         let client = &mut *self.request.client;
-        self.output.producer.during(client, pause).await
+        self.output
+            .producer
+            .produce_while_sending(client, pause)
+            .await
     }
 
     /// Sends one piece of output, as much as fits into the framing. The rest is dropped.
-    async fn piece(
+    async fn send_piece(
         &mut self,
         head: Option<http::Response<()>>,
         mut out: Out,
@@ -300,17 +313,17 @@ impl StreamOutput<'_, '_, '_> {
         let StreamSender { out: to, allowance } = &mut *self.sender;
         if (fits > 0 || head.is_some()) && to.is_full() {
             // The program keeps its permit meanwhile, so that few programs hold output that is not counted yet.
-            let room = pin!(to.not_full(allowance));
-            let room = self.request.client.waits_for(room).await?;
+            let room = pin!(to.wait_not_full(allowance));
+            let room = self.request.client.await_while_connected(room).await?;
             room.map_err(|_| Fault::Gone("the client does not read its connection"))?;
         }
         // Copied, so that waiting data takes no more memory than it has bytes.
-        out.join();
-        let data = to.hold(Bytes::copy_from_slice(&out.front()[..fits]));
-        out.clear();
+        out.join_parts();
+        let data = to.hold_data(Bytes::copy_from_slice(&out.first_part()[..fits]));
+        out.clear_seen();
         let written = pin!(async {
             if let Some(head) = head {
-                to.begin(head, ends && fits == 0)?;
+                to.send_head(head, ends && fits == 0)?;
                 if fits == 0 {
                     return Ok(());
                 }
@@ -318,13 +331,16 @@ impl StreamOutput<'_, '_, '_> {
             to.write_held(allowance, data, ends).await
         });
         let client = &mut *self.request.client;
-        self.output.producer.during(client, written).await
+        self.output
+            .producer
+            .produce_while_sending(client, written)
+            .await
     }
 }
 
 /// Builds the head of a response, without Content-Length. Names are lower case, and no field concerns the connection (RFC 9113,
 /// 8.2).
-fn head(event_loop: &EventLoop<impl SiteService>, response: &Response) -> http::Response<()> {
+fn build_head(event_loop: &EventLoop<impl SiteService>, response: &Response) -> http::Response<()> {
     let mut head = http::Response::new(());
     // INVARIANT: a program's status has three digits.
     *head.status_mut() = StatusCode::from_u16(response.status).unwrap_or_default();
@@ -336,20 +352,20 @@ fn head(event_loop: &EventLoop<impl SiteService>, response: &Response) -> http::
     let fields = head.headers_mut();
     for (name, value) in response.fields.iter() {
         if !(switching && name.eq_ignore_ascii_case(b"sec-websocket-accept")) {
-            add(fields, name, value);
+            append_field(fields, name, value);
         }
     }
     if !fields.contains_key(http::header::DATE) {
-        add(fields, b"date", event_loop.date().as_bytes());
+        append_field(fields, b"date", event_loop.date_value().as_bytes());
     }
     if !fields.contains_key(http::header::SERVER) {
-        add(fields, b"server", b"galgo");
+        append_field(fields, b"server", b"galgo");
     }
     head
 }
 
 /// Adds a field, which its source has checked. A list that is too long for `http` loses its end.
-fn add(fields: &mut HeaderMap, name: &[u8], value: &[u8]) {
+fn append_field(fields: &mut HeaderMap, name: &[u8], value: &[u8]) {
     if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
         && !OF_CONNECTION.contains(&name.as_str())
     {

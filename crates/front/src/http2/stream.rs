@@ -25,7 +25,7 @@ use http::request::Parts;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{
-    client::{StreamClient, drop_rest},
+    client::{StreamClient, drain_body},
     limits::MAX_STREAMS,
     outgoing::Outgoing,
     send::StreamSender,
@@ -34,7 +34,7 @@ use super::{
 use crate::{
     event_loop::EventLoop,
     logged::{self, Unfinished},
-    origin::origin,
+    origin::resolve_origin,
     settings::Settings,
     site::SiteService,
 };
@@ -57,7 +57,7 @@ pub(super) fn has_body((request, _): &IncomingStream) -> bool {
 
 /// Answers one request over `link`, whose socket is `sock`. `unread` counts the bytes that wait on its connection. The future
 /// lives as long as the response, so it does not contain the request's arguments.
-pub(super) fn serve<S: SiteService>(
+pub(super) fn serve_stream<S: SiteService>(
     event_loop: Rc<EventLoop<S>>,
     link: Rc<Link>,
     (sock, unread): (&Rc<Transport>, &Arc<Unread>),
@@ -65,12 +65,14 @@ pub(super) fn serve<S: SiteService>(
 ) -> impl Future<Output = FinishedRequest> + use<S> {
     let had_body = has_body(&came);
     // Serves the whole request with one site, even if the event loop is handed another site meanwhile.
-    let site = event_loop.site();
+    let site = event_loop.current_site();
     let (request, respond) = came;
     let (parts, body) = request.into_parts();
     let protocol = parts.extensions.get::<Protocol>().map(Protocol::as_str);
     let arrived = match protocol {
-        None | Some("websocket") => arrived(&event_loop, site.settings(), &link, &parts, &body),
+        None | Some("websocket") => {
+            build_request(&event_loop, site.settings(), &link, &parts, &body)
+        }
         Some(_) => Err(Fault::Client(501, "a protocol other than websocket")),
     };
     let held = protocol.is_some();
@@ -81,7 +83,10 @@ pub(super) fn serve<S: SiteService>(
     let sender = StreamSender {
         out: Rc::new(Outgoing::new(respond, unread.clone())),
         // A window opens once the client has read half of it. On a slow link that takes longer than `rate_grace`.
-        allowance: RateAllowance::sharing(&rates(&site.settings().http.rates), sock),
+        allowance: RateAllowance::for_shared_reader(
+            &stream_rates(&site.settings().http.rates),
+            sock,
+        ),
     };
     let body = (body, had_body, held);
     answer((event_loop, site), link, head, (body, sender))
@@ -97,7 +102,7 @@ async fn answer<S: SiteService>(
         Ok(head) => head,
         Err(fault) => {
             Box::pin(refuse(&event_loop, &*site, &link, &mut sender, &fault)).await;
-            Box::pin(drop_rest(body)).await;
+            Box::pin(drain_body(body)).await;
             return FinishedRequest {
                 refused: false,
                 had_body,
@@ -110,7 +115,7 @@ async fn answer<S: SiteService>(
     };
     let owes_continue = head.expects_continue;
     let out = sender.out.clone();
-    let allowance = RateAllowance::of(&rates(&site.settings().http.rates));
+    let allowance = RateAllowance::from_rates(&stream_rates(&site.settings().http.rates));
     let mut client = StreamClient::new(body, out.clone(), declared, allowance, owes_continue, held);
     let entry = AccessEntry::new(
         event_loop.ids.next(),
@@ -125,18 +130,18 @@ async fn answer<S: SiteService>(
         entry: request.entry.clone(),
         over: false,
     };
-    match answered(&*site, &mut request, &mut sender).await {
+    match make_response(&*site, &mut request, &mut sender).await {
         Ok(mut response) => {
             if held && (200..300).contains(&response.status) {
-                response = unopened(response);
+                response = refuse_unopened(response);
             }
             sender
-                .send(&event_loop, &*site, &mut request, response)
+                .send_response(&event_loop, &*site, &mut request, response)
                 .await;
         }
         Err(_left) => {
-            logged::left(&event_loop, &request);
-            out.reset(Reason::CANCEL);
+            logged::log_client_left(&event_loop, &request);
+            out.reset_stream(Reason::CANCEL);
         }
     }
     unfinished.over = true;
@@ -144,33 +149,33 @@ async fn answer<S: SiteService>(
     drop((unfinished, request));
     // An extended CONNECT has no body.
     if !held {
-        Box::pin(drop_rest(client.into_rest())).await;
+        Box::pin(drain_body(client.into_rest())).await;
     }
     FinishedRequest { refused, had_body }
 }
 
 /// Returns the response. While the client does not read the answers that wait for it, no further answer is made, because each
 /// takes memory.
-async fn answered(
+async fn make_response(
     site: &impl Service,
     request: &mut Request<'_>,
     sender: &mut StreamSender,
 ) -> Result<Response, Left> {
-    room(request, sender).await?;
+    wait_for_room(request, sender).await?;
     let response = site.call(request).await?;
     // Other answers may have filled the connection meanwhile. A program waits later, so that it keeps its permit.
     if !matches!(response.body, Body::Stream(_)) {
-        sender.out.holds(0);
-        room(request, sender).await?;
+        sender.out.set_held_bytes(0);
+        wait_for_room(request, sender).await?;
     }
     Ok(response)
 }
 
 /// Waits until the connection's unread answers leave room for another answer.
-async fn room(request: &mut Request<'_>, sender: &mut StreamSender) -> Result<(), Left> {
+async fn wait_for_room(request: &mut Request<'_>, sender: &mut StreamSender) -> Result<(), Left> {
     if sender.out.is_full() {
-        let room = pin!(sender.out.not_full(&mut sender.allowance));
-        let room = Box::pin(request.client.waits_for(room)).await;
+        let room = pin!(sender.out.wait_not_full(&mut sender.allowance));
+        let room = Box::pin(request.client.await_while_connected(room)).await;
         room.map_err(|_| Left)?.map_err(|_| Left)?;
     }
     Ok(())
@@ -178,7 +183,7 @@ async fn room(request: &mut Request<'_>, sender: &mut StreamSender) -> Result<()
 
 /// Returns the answer to a client that asked for a WebSocket and got a plain response: it would take any 2xx for a WebSocket
 /// (RFC 8441, 5).
-fn unopened(response: Response) -> Response {
+fn refuse_unopened(response: Response) -> Response {
     if let Body::Stream(output) = response.body {
         output.producer.abandon(false, Box::new(|_exit| {}));
     }
@@ -195,7 +200,7 @@ fn websocket_key() -> String {
 }
 
 /// Divides `min_rate` by the streams of a connection, because a stream may have to wait for the others.
-fn rates(of: &Rates) -> Rates {
+fn stream_rates(of: &Rates) -> Rates {
     Rates {
         least: of.least.div_ceil(MAX_STREAMS.into()),
         ..*of
@@ -203,7 +208,7 @@ fn rates(of: &Rates) -> Rates {
 }
 
 /// Returns the head of a request, and the request's own link if a trusted proxy passes it on.
-fn arrived(
+fn build_request(
     event_loop: &EventLoop<impl SiteService>,
     settings: &Settings,
     link: &Link,
@@ -220,8 +225,12 @@ fn arrived(
         ended: body.is_end_stream(),
     };
     let fields = fields.map(|(name, value)| (name.as_str(), value.as_bytes()));
-    let mut head = Rc::new(heads::head(&asked, fields, &settings.http.head_limits())?);
-    let behind = origin(event_loop, &settings.trusted, link, &mut head)?;
+    let mut head = Rc::new(heads::build_head(
+        &asked,
+        fields,
+        &settings.http.head_limits(),
+    )?);
+    let behind = resolve_origin(event_loop, &settings.trusted, link, &mut head)?;
     Ok((head, behind))
 }
 
@@ -233,9 +242,11 @@ async fn refuse<S: SiteService>(
     sender: &mut StreamSender,
     fault: &Fault,
 ) {
-    let entry = logged::refused(event_loop, link, fault);
-    let mut response = service.refuse(link, entry.id, fault);
+    let entry = logged::create_refusal_entry(event_loop, link, fault);
+    let mut response = service.build_refusal(link, entry.id, fault);
     let body = std::mem::replace(&mut response.body, Body::Empty);
-    let sent = sender.whole(event_loop, &response, body, false).await;
-    logged::refusal_sent(event_loop, entry, sent.unwrap_or(0));
+    let sent = sender
+        .send_sized_body(event_loop, &response, body, false)
+        .await;
+    logged::log_refusal(event_loop, entry, sent.unwrap_or(0));
 }

@@ -69,19 +69,19 @@ impl Unread {
     }
 
     /// Returns the most bytes that have waited.
-    pub(super) fn most(&self) -> usize {
+    pub(super) fn peak_bytes(&self) -> usize {
         self.most.load(Relaxed)
     }
 
     /// Returns whether no more bytes may be read for answers now.
     pub(super) fn is_full(&self) -> bool {
-        self.room(LEAST) == 0
+        self.available_room(LEAST) == 0
     }
 
     /// Returns whether the answer `id` goes on although the connection is full. If only incomplete heads are waiting, the
     /// client can make no room. Then a single answer goes on, until its head is complete.
     pub(super) fn goes_first(&self, id: usize) -> bool {
-        if !self.all_are_making() {
+        if !self.all_incomplete() {
             return false;
         }
         let first = self.first.load(Relaxed);
@@ -92,23 +92,23 @@ impl Unread {
     }
 
     /// Changes how many bytes count for the answer `id`, whose head is not complete.
-    pub(super) fn makes(&self, id: usize, before: usize, now: usize) {
+    pub(super) fn recount_incomplete(&self, id: usize, before: usize, now: usize) {
         if now == 0 && self.first.load(Relaxed) == id {
             self.first.store(0, Relaxed);
         }
         self.making.fetch_add(now, Relaxed);
         self.making.fetch_sub(before, Relaxed);
-        self.count(now);
-        self.release(before);
+        self.add_bytes(now);
+        self.release_bytes(before);
     }
 
-    fn all_are_making(&self) -> bool {
+    fn all_incomplete(&self) -> bool {
         self.bytes.load(Relaxed) == self.making.load(Relaxed)
     }
 
     /// Waits for room for a piece of `want` bytes. Returns how many of them there is room for.
     pub(super) fn poll_room(&self, want: usize, cx: &mut Context<'_>) -> Poll<usize> {
-        let room = self.room(want);
+        let room = self.available_room(want);
         if room > 0 {
             return Poll::Ready(room);
         }
@@ -120,8 +120,8 @@ impl Unread {
     }
 
     /// Counts bytes that were read for an answer.
-    pub(super) fn hold(self: &Arc<Self>, bytes: Bytes) -> UnreadPiece {
-        self.count(bytes.len());
+    pub(super) fn hold_data(self: &Arc<Self>, bytes: Bytes) -> UnreadPiece {
+        self.add_bytes(bytes.len());
         UnreadPiece {
             bytes,
             of: self.clone(),
@@ -140,7 +140,7 @@ impl Unread {
         let Some(largest) = fields.values_mut().max_by_key(|value| value.len()) else {
             return;
         };
-        self.count(head);
+        self.add_bytes(head);
         let counted = Bytes::from_owner(CountedValue {
             value: largest.clone(),
             head,
@@ -155,17 +155,17 @@ impl Unread {
         }
     }
 
-    fn count(&self, bytes: usize) {
+    fn add_bytes(&self, bytes: usize) {
         let all = self.bytes.fetch_add(bytes, Relaxed) + bytes;
         self.most.fetch_max(all, Relaxed);
     }
 
-    fn room(&self, want: usize) -> usize {
+    fn available_room(&self, want: usize) -> usize {
         let here = self.bytes.load(Relaxed);
         let needed = here + want.min(LEAST);
         let all = match needed <= FREE_UNREAD {
             true => FREE_UNREAD,
-            false if self.charge.reach((MAX_UNREAD - FREE_UNREAD) as u64) => MAX_UNREAD,
+            false if self.charge.grow_to((MAX_UNREAD - FREE_UNREAD) as u64) => MAX_UNREAD,
             false => return 0,
         };
         if needed <= all {
@@ -175,12 +175,12 @@ impl Unread {
         }
     }
 
-    fn release(&self, bytes: usize) {
+    fn release_bytes(&self, bytes: usize) {
         let left = self.bytes.fetch_sub(bytes, Relaxed) - bytes;
         if left == 0 {
-            self.charge.shrink(0);
+            self.charge.shrink_to(0);
         }
-        if self.all_are_making() {
+        if self.all_incomplete() {
             let waiting = std::mem::take(&mut *lock(&self.waiting));
             waiting.into_iter().for_each(Waker::wake);
             return;
@@ -211,7 +211,7 @@ impl AsRef<[u8]> for CountedValue {
 
 impl Drop for CountedValue {
     fn drop(&mut self) {
-        self.of.release(self.head);
+        self.of.release_bytes(self.head);
     }
 }
 
@@ -230,7 +230,7 @@ impl Buf for UnreadPiece {
 
     fn advance(&mut self, n: usize) {
         self.bytes.advance(n);
-        self.of.release(n);
+        self.of.release_bytes(n);
     }
 }
 
@@ -238,7 +238,7 @@ impl Drop for UnreadPiece {
     fn drop(&mut self) {
         let left = std::mem::take(&mut self.bytes);
         if !left.is_empty() {
-            self.of.release(left.len());
+            self.of.release_bytes(left.len());
         }
     }
 }
@@ -261,15 +261,15 @@ mod tests {
             ..SpoolSettings::default()
         };
         let spool = Arc::new(Spool::new(&settings, None));
-        let share = spool.share_of(Peer::of(Some([192, 0, 2, 1].into())));
-        [(); 2].map(|()| Unread::new(share.in_memory()))
+        let share = spool.share_of(Peer::from_address(Some([192, 0, 2, 1].into())));
+        [(); 2].map(|()| Unread::new(share.memory_charge()))
     }
 
     /// Holds pieces until there is no room for more.
     fn fill(unread: &Arc<Unread>) -> Vec<UnreadPiece> {
         let mut cx = Context::from_waker(Waker::noop());
         std::iter::from_fn(|| match unread.poll_room(28_000, &mut cx) {
-            Poll::Ready(n) => Some(unread.hold(vec![0; n].into())),
+            Poll::Ready(n) => Some(unread.hold_data(vec![0; n].into())),
             Poll::Pending => None,
         })
         .collect()
@@ -287,7 +287,7 @@ mod tests {
         drop((pieces, more));
         assert_eq!((one.bytes.load(Relaxed), other.bytes.load(Relaxed)), (0, 0));
         fill(&other);
-        assert!(other.most() > FREE_UNREAD);
+        assert!(other.peak_bytes() > FREE_UNREAD);
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn bytes_count_until_they_are_sent() {
         let [one, _] = connections(MAX_UNREAD);
-        let mut piece = one.hold(vec![0; 100].into());
+        let mut piece = one.hold_data(vec![0; 100].into());
         piece.advance(10);
         let mut first = piece.split_to(40);
         assert_eq!(

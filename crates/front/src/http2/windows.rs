@@ -28,12 +28,12 @@ impl Windows {
     }
 
     /// Counts another body. Returns the new size of the window of all bodies, if the size changes.
-    pub(super) fn begin(&mut self) -> Option<u32> {
+    pub(super) fn add_body(&mut self) -> Option<u32> {
         self.bodies += 1;
         // Doubled, because a client is told of a larger window only if the new window is larger by half.
         let wanted = self.bodies.next_power_of_two() * STREAM_WINDOW;
         let wanted = wanted.min(CONNECTION_WINDOW);
-        if wanted <= self.size || !self.charge.reach((wanted - STREAM_WINDOW).into()) {
+        if wanted <= self.size || !self.charge.grow_to((wanted - STREAM_WINDOW).into()) {
             return None;
         }
         self.size = wanted;
@@ -41,7 +41,7 @@ impl Windows {
     }
 
     /// Counts the end of a body.
-    pub(super) fn end(&mut self) {
+    pub(super) fn remove_body(&mut self) {
         self.bodies -= 1;
     }
 }
@@ -64,12 +64,14 @@ mod tests {
             ..SpoolSettings::default()
         };
         let spool = Arc::new(Spool::new(&settings, None));
-        let peer = Peer::of(Some([192, 0, 2, 1].into()));
-        let mut windows = Windows::new(spool.share_of(peer).in_memory());
-        let grown = (0..100).filter_map(|_| windows.begin()).collect::<Vec<_>>();
-        (0..100).for_each(|_| windows.end());
+        let peer = Peer::from_address(Some([192, 0, 2, 1].into()));
+        let mut windows = Windows::new(spool.share_of(peer).memory_charge());
+        let grown = (0..100)
+            .filter_map(|_| windows.add_body())
+            .collect::<Vec<_>>();
+        (0..100).for_each(|_| windows.remove_body());
         // The window stays as large as it was.
-        assert_eq!(windows.begin(), None);
+        assert_eq!(windows.add_body(), None);
         grown.into_iter().map(|size| size / STREAM_WINDOW).collect()
     }
 

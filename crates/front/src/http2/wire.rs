@@ -81,8 +81,8 @@ impl FrameTransport {
             ..
         } = self;
         while !written.is_empty() {
-            let waits = [IoSlice::new(written.front())];
-            let sent = allowance.poll_wait(cx, |cx| sock.poll_write(&waits, false, writes, cx));
+            let waits = [IoSlice::new(written.first_part())];
+            let sent = allowance.poll_io(cx, |cx| sock.poll_write(&waits, false, writes, cx));
             *writes = sent.is_pending();
             written.consume(ready!(sent)?);
         }
@@ -100,7 +100,7 @@ impl AsyncRead for FrameTransport {
         let wire = self.get_mut();
         let received = wire.poll_received(into.remaining(), cx);
         if received.is_pending() {
-            wire.received.shrink();
+            wire.received.free_if_empty();
             // The sending goes on when there is room.
             let _sent = wire.poll_send(cx)?;
             return Poll::Pending;
@@ -108,8 +108,8 @@ impl AsyncRead for FrameTransport {
         ready!(received)?;
         let received = &mut wire.received;
         let n = received.len().min(into.remaining());
-        let n = wire.frames.let_in(&received.bytes()[..n]);
-        into.put_slice(&received.bytes()[..n]);
+        let n = wire.frames.admit_bytes(&received.as_slice()[..n]);
+        into.put_slice(&received.as_slice()[..n]);
         received.consume(n);
         Poll::Ready(Ok(()))
     }
@@ -136,13 +136,13 @@ impl AsyncWrite for FrameTransport {
         }
         let room = wire.written.buffer();
         if room.capacity() == 0 {
-            *room = pool::take();
+            *room = pool::take_buffer();
         }
         for buf in bufs {
             wire.refusing.write(buf, room);
         }
         wire.written.keep_all();
-        wire.frames.answered(len);
+        wire.frames.count_answered(len);
         Poll::Ready(Ok(len))
     }
 

@@ -19,13 +19,13 @@ pub struct Answers(Mutex<HashMap<Vec<u8>, String>>);
 impl Answers {
     /// Returns the answer to a request for a proof. `None`: the request asks for something else, or there is no such
     /// proof.
-    pub fn to(&self, request: &Request<'_>) -> Option<Response> {
+    pub fn answer_challenge(&self, request: &Request<'_>) -> Option<Response> {
         let token = request.head.target.path().strip_prefix(PATH)?;
         if !matches!(request.head.method, Method::Get | Method::Head) {
             return None;
         }
         let proof = lock(&self.0).get(token)?.clone();
-        let response = Response::new(200).with("Content-Type", "application/octet-stream");
+        let response = Response::new(200).with_field("Content-Type", "application/octet-stream");
         Some(Response {
             body: Body::Bytes(proof.into_bytes()),
             ..response
@@ -33,12 +33,12 @@ impl Answers {
     }
 
     /// Answers requests for `token` with `proof` from now on.
-    pub(super) fn prove(&self, token: &str, proof: &str) {
+    pub(super) fn add_proof(&self, token: &str, proof: &str) {
         lock(&self.0).insert(token.into(), proof.into());
     }
 
     /// Forgets the proof: the authority does not ask for `token` any more.
-    pub(super) fn proven(&self, token: &str) {
+    pub(super) fn remove_proof(&self, token: &str) {
         lock(&self.0).remove(token.as_bytes());
     }
 }

@@ -63,7 +63,7 @@ impl AcmeClient {
     }
 
     /// Orders a certificate that replaces the certificate with these facts. Returns the key and the chain in PEM.
-    pub(super) async fn order(
+    pub(super) async fn order_certificate(
         &mut self,
         store: &Store,
         host: &str,
@@ -73,7 +73,7 @@ impl AcmeClient {
         let account = self.account(store).await?.clone();
         let order = obtain(&account, host, replaces, stage);
         let done = timeout(ORDER, order).await;
-        let done = done.unwrap_or_else(|_| Err(late(&self.settings)));
+        let done = done.unwrap_or_else(|_| Err(timeout_failure(&self.settings)));
         // If the authority does not know the account any more, the next order creates a new account.
         if let Err(failure) = &done
             && failure.words.contains("accountDoesNotExist")
@@ -86,7 +86,7 @@ impl AcmeClient {
 
     /// Returns the period in which the authority suggests to renew a certificate (RFC 9773), and the time until the next
     /// question. `None`: this authority never suggests a period.
-    pub(super) async fn window(
+    pub(super) async fn fetch_renewal_window(
         &mut self,
         store: &Store,
         facts: &Facts,
@@ -96,7 +96,7 @@ impl AcmeClient {
         };
         let account = self.account(store).await?;
         match timeout(OTHER, account.renewal_info(&id)).await {
-            Err(_) => Err(late(&self.settings)),
+            Err(_) => Err(timeout_failure(&self.settings)),
             Ok(Err(Error::Unsupported(_))) => Ok(None),
             Ok(Err(e)) => Err(e.into()),
             Ok(Ok((info, again))) => {
@@ -118,7 +118,7 @@ impl AcmeClient {
             Some(account) => account,
             None => {
                 let account = timeout(OTHER, self.new_account(store)).await;
-                account.unwrap_or_else(|_| Err(late(&self.settings)))?
+                account.unwrap_or_else(|_| Err(timeout_failure(&self.settings)))?
             }
         };
         Ok(self.account.insert(account))
@@ -167,7 +167,7 @@ async fn obtain(
     let ordered = match replaces.and_then(identifier) {
         // An authority may not know the certificate that is replaced, or may not support the field `replaces`.
         Some(id) => match account.new_order(&NewOrder::new(&hosts).replaces(id)).await {
-            Err(Error::Api(problem)) if !is(&problem, ":rateLimited") => {
+            Err(Error::Api(problem)) if !has_problem_type(&problem, ":rateLimited") => {
                 account.new_order(&plain).await
             }
             Err(Error::Unsupported(_) | Error::Other(_)) => account.new_order(&plain).await,
@@ -181,7 +181,7 @@ async fn obtain(
         stage,
         tokens: Vec::new(),
     };
-    prove(&mut order, &mut given).await?;
+    respond_to_challenges(&mut order, &mut given).await?;
     let ready = order.poll_ready(&POLL).await;
     if !matches!(ready, Ok(OrderStatus::Ready)) {
         return Err(refused(&mut order, ready).await);
@@ -201,15 +201,15 @@ struct Given<'g> {
 
 impl Drop for Given<'_> {
     fn drop(&mut self) {
-        self.stage.shown.proven(self.host);
+        self.stage.shown.remove_proof(self.host);
         self.tokens
             .iter()
-            .for_each(|token| self.stage.answers.proven(token));
+            .for_each(|token| self.stage.answers.remove_proof(token));
     }
 }
 
 /// Prepares the proofs that the order asks for, and tells the authority that they are ready.
-async fn prove(order: &mut Order, given: &mut Given<'_>) -> Done<()> {
+async fn respond_to_challenges(order: &mut Order, given: &mut Given<'_>) -> Done<()> {
     let mut all = order.authorizations();
     while let Some(authorization) = all.next().await {
         let mut authorization = authorization?;
@@ -223,16 +223,19 @@ async fn prove(order: &mut Order, given: &mut Given<'_>) -> Done<()> {
         };
         let Some(mut challenge) = authorization.challenge(kind.clone()) else {
             let words = format!("the authority takes no proof by {kind:?}");
-            return Err(failure(FailureKind::Refused, words));
+            return Err(order_failure(FailureKind::Refused, words));
         };
         let key = challenge.key_authorization();
         if given.stage.over_http {
             given.tokens.push(challenge.token.clone());
-            given.stage.answers.prove(&challenge.token, key.as_str());
+            given
+                .stage
+                .answers
+                .add_proof(&challenge.token, key.as_str());
         } else {
             let digest = key.digest();
-            let proof = given.stage.shown.prove(given.host, digest.as_ref());
-            proof.map_err(|words| failure(FailureKind::Refused, words))?;
+            let proof = given.stage.shown.publish_proof(given.host, digest.as_ref());
+            proof.map_err(|words| order_failure(FailureKind::Refused, words))?;
         }
         challenge.set_ready().await?;
     }
@@ -253,7 +256,7 @@ async fn refused(order: &mut Order, ready: Result<OrderStatus, Error>) -> OrderF
     }
     match ready {
         Err(e) => e.into(),
-        Ok(_) => failure(FailureKind::Refused, "the authority refused the order"),
+        Ok(_) => order_failure(FailureKind::Refused, "the authority refused the order"),
     }
 }
 
@@ -264,18 +267,18 @@ fn identifier(facts: &Facts) -> Option<CertificateIdentifier<'static>> {
     Some(CertificateIdentifier::new(key, serial).into_owned())
 }
 
-fn late(settings: &Automatic) -> OrderFailure {
+fn timeout_failure(settings: &Automatic) -> OrderFailure {
     let words = format!("{} took too long", settings.authority);
-    failure(FailureKind::Unreachable, words)
+    order_failure(FailureKind::Unreachable, words)
 }
 
-pub(super) fn failure(failed: FailureKind, words: impl Into<String>) -> OrderFailure {
+pub(super) fn order_failure(failed: FailureKind, words: impl Into<String>) -> OrderFailure {
     let words = words.into();
     OrderFailure { failed, words }
 }
 
 /// Whether a problem is of this kind (RFC 8555, 6.7).
-fn is(problem: &instant_acme::Problem, kind: &str) -> bool {
+fn has_problem_type(problem: &instant_acme::Problem, kind: &str) -> bool {
     let own = problem.r#type.as_deref();
     own.is_some_and(|own| own.ends_with(kind))
 }
@@ -283,9 +286,15 @@ fn is(problem: &instant_acme::Problem, kind: &str) -> bool {
 impl From<Error> for OrderFailure {
     fn from(e: Error) -> Self {
         let failed = match &e {
-            Error::Api(problem) if is(problem, ":rateLimited") => FailureKind::Limited,
-            Error::Api(problem) if is(problem, ":badNonce") => FailureKind::Unreachable,
-            Error::Api(problem) if is(problem, ":serverInternal") => FailureKind::Unreachable,
+            Error::Api(problem) if has_problem_type(problem, ":rateLimited") => {
+                FailureKind::Limited
+            }
+            Error::Api(problem) if has_problem_type(problem, ":badNonce") => {
+                FailureKind::Unreachable
+            }
+            Error::Api(problem) if has_problem_type(problem, ":serverInternal") => {
+                FailureKind::Unreachable
+            }
             Error::Api(_) => FailureKind::Refused,
             _ => FailureKind::Unreachable,
         };
@@ -297,6 +306,6 @@ impl From<Error> for OrderFailure {
                 words = format!("{words}: {more}");
             }
         }
-        failure(failed, words)
+        order_failure(failed, words)
     }
 }

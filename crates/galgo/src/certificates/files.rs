@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use galgo_io::tls::{Certificate, date};
+use galgo_io::tls::{Certificate, format_date};
 use galgo_service::log::{ErrorLog, Level};
 use galgo_spawn::trusted_path::read_all;
 use tokio::sync::watch;
@@ -38,7 +38,7 @@ struct WatchedCertificate {
 
 impl CertificateFiles {
     /// Checks the files until the server ends.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn watch_files(mut self) {
         loop {
             let work = self.work.borrow_and_update().clone();
             let known = work.files.iter().cloned().map(|files| WatchedCertificate {
@@ -53,7 +53,7 @@ impl CertificateFiles {
                     // Each certificate is checked, whatever the check of the previous one found.
                     let replaced = all
                         .iter_mut()
-                        .filter_map(|one| one.look(&self.log).then_some(()));
+                        .filter_map(|one| one.load_if_changed(&self.log).then_some(()));
                     if replaced.count() > 0 {
                         let all = all.iter().map(|one| one.files.certificate.clone());
                         work.shown.show_files(&all.collect::<Vec<_>>());
@@ -78,16 +78,16 @@ impl CertificateFiles {
 
 impl WatchedCertificate {
     /// Whether the files hold another certificate that can be used.
-    fn look(&mut self, log: &ErrorLog) -> bool {
+    fn load_if_changed(&mut self, log: &ErrorLog) -> bool {
         let FromFiles { chain, key, .. } = &self.files;
-        let now = FilesVersion::of(chain, key);
+        let now = FilesVersion::from_files(chain, key);
         if now == self.files.version {
             return false;
         }
         let file = chain.display().to_string();
-        match self.read() {
+        match self.load_certificate() {
             Ok(certificate) => {
-                let until = date(certificate.facts().not_after);
+                let until = format_date(certificate.facts().not_after);
                 let words = format!("{file} was read again: it is valid until {until}");
                 log.write(Level::Info, "tls", &words);
                 self.files.certificate = certificate;
@@ -112,9 +112,9 @@ impl WatchedCertificate {
 
     /// Reads the files again. If clients would hardly accept the new certificate, but accept the current one,
     /// returns an error.
-    fn read(&self) -> Result<Certificate, String> {
+    fn load_certificate(&self) -> Result<Certificate, String> {
         let FromFiles { chain, key, .. } = &self.files;
-        let read = Certificate::from_pem(&read(chain)?, &read(key)?)?;
+        let read = Certificate::from_pem(&read_pem(chain)?, &read_pem(key)?)?;
         let now = SystemTime::now();
         let doubts = read.doubts(now);
         let before = self.files.certificate.doubts(now);
@@ -125,7 +125,7 @@ impl WatchedCertificate {
     }
 }
 
-fn read(file: &Path) -> Result<Vec<u8>, String> {
+fn read_pem(file: &Path) -> Result<Vec<u8>, String> {
     read_all(file).map_err(|e| match e.kind() {
         // Root could read the file at the start.
         io::ErrorKind::PermissionDenied => format!(

@@ -18,7 +18,7 @@ impl Keeper {
     ///
     /// # Errors
     /// The thread or its event loop cannot be created.
-    pub fn start(answers: Arc<Answers>, log: ErrorLog) -> io::Result<Self> {
+    pub fn start_thread(answers: Arc<Answers>, log: ErrorLog) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -34,13 +34,14 @@ impl Keeper {
             hosts: HashMap::new(),
         };
         let thread = std::thread::Builder::new().name("certificates".into());
-        thread
-            .spawn(move || runtime.block_on(async { tokio::join!(files.run(), renewal.run()) }))?;
+        thread.spawn(move || {
+            runtime.block_on(async { tokio::join!(files.watch_files(), renewal.renew_when_due()) })
+        })?;
         Ok(Self { work })
     }
 
     /// Replaces the work of the thread.
-    pub fn work(&self, work: CertificateWork) {
+    pub fn replace_work(&self, work: CertificateWork) {
         self.work.send_replace(Arc::new(work));
     }
 }

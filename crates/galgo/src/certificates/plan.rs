@@ -29,7 +29,7 @@ const LEAST: Duration = HOUR;
 
 /// Returns the time to renew a certificate: a moment in the period that the authority suggests, or when a third of its lifetime
 /// is left. `chance` (0 to 1) spreads servers that were started together, so that they do not ask together.
-pub(super) fn renew_at(facts: &Facts, suggested: Option<Window>, chance: f64) -> SystemTime {
+pub(super) fn renewal_time(facts: &Facts, suggested: Option<Window>, chance: f64) -> SystemTime {
     let span = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
     if let Some((start, end)) = suggested {
         // A suggestion after the certificate's end counts as its end.
@@ -40,14 +40,14 @@ pub(super) fn renew_at(facts: &Facts, suggested: Option<Window>, chance: f64) ->
 }
 
 /// Returns how long a new certificate is kept at least.
-pub(super) fn least(facts: &Facts) -> Duration {
+pub(super) fn min_keep_time(facts: &Facts) -> Duration {
     let life = facts.not_after.duration_since(facts.not_before);
     LEAST.min(life.unwrap_or_default() / 10)
 }
 
 /// Returns the pause after a failure; the first failure has the number 1. Let's Encrypt accepts five wrong proofs of a host in
 /// an hour.
-pub(super) fn pause(failed: FailureKind, number: u32, chance: f64) -> Duration {
+pub(super) fn retry_delay(failed: FailureKind, number: u32, chance: f64) -> Duration {
     let doubled = |times: u32| 1 << times.min(16);
     let pause = match (failed, number) {
         (FailureKind::Unreachable, n) => {
@@ -95,12 +95,12 @@ mod tests {
     #[test]
     fn a_third_of_its_life_is_left() {
         let ninety = facts(100, 190);
-        assert_eq!(renew_at(&ninety, None, 0.0), day(160));
-        let latest = renew_at(&ninety, None, 1.0);
+        assert_eq!(renewal_time(&ninety, None, 0.0), day(160));
+        let latest = renewal_time(&ninety, None, 1.0);
         assert!(latest > day(161) && latest < day(162));
         // A lifetime of six days.
-        assert_eq!(renew_at(&facts(100, 106), None, 0.0), day(104));
-        assert_eq!(renew_at(&facts(100, 100), None, 1.0), day(100));
+        assert_eq!(renewal_time(&facts(100, 106), None, 0.0), day(104));
+        assert_eq!(renewal_time(&facts(100, 100), None, 1.0), day(100));
     }
 
     #[test]
@@ -108,17 +108,23 @@ mod tests {
         let ninety = facts(100, 190);
         let suggested = Some((day(120), day(122)));
         for (chance, want) in [(0.0, 120), (0.5, 121), (1.0, 122)] {
-            assert_eq!(renew_at(&ninety, suggested, chance), day(want));
+            assert_eq!(renewal_time(&ninety, suggested, chance), day(want));
         }
         // A suggestion that begins after the certificate's end, or that ends before it begins, is not waited for.
-        assert_eq!(renew_at(&ninety, Some((day(300), day(400))), 0.5), day(190));
-        assert_eq!(renew_at(&ninety, Some((day(120), day(1))), 0.5), day(120));
+        assert_eq!(
+            renewal_time(&ninety, Some((day(300), day(400))), 0.5),
+            day(190)
+        );
+        assert_eq!(
+            renewal_time(&ninety, Some((day(120), day(1))), 0.5),
+            day(120)
+        );
     }
 
     #[test]
     fn what_has_come_is_kept_for_a_while() {
-        assert_eq!(least(&facts(100, 190)), HOUR);
-        assert_eq!(least(&facts(100, 100)), Duration::ZERO);
+        assert_eq!(min_keep_time(&facts(100, 190)), HOUR);
+        assert_eq!(min_keep_time(&facts(100, 100)), Duration::ZERO);
     }
 
     #[test]
@@ -140,12 +146,16 @@ mod tests {
             (Limited, u32::MAX, 24 * HOUR),
         ];
         for (failed, number, want) in table {
-            assert_eq!(pause(failed, number, 0.0), want, "{failed:?} {number}");
-            assert_eq!(pause(failed, number, 1.0), want + want / 4);
+            assert_eq!(
+                retry_delay(failed, number, 0.0),
+                want,
+                "{failed:?} {number}"
+            );
+            assert_eq!(retry_delay(failed, number, 1.0), want + want / 4);
         }
         // Five tries in the first hour, including the first failure.
-        let hour: Duration = (1..=4).map(|n| pause(Refused, n, 0.0)).sum();
-        assert!(hour < HOUR && hour + pause(Refused, 5, 0.0) > HOUR);
+        let hour: Duration = (1..=4).map(|n| retry_delay(Refused, n, 0.0)).sum();
+        assert!(hour < HOUR && hour + retry_delay(Refused, 5, 0.0) > HOUR);
     }
 
     #[test]

@@ -6,13 +6,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use galgo_io::tls::{Certificate, date};
+use galgo_io::tls::{Certificate, format_date};
 use galgo_service::log::{ErrorLog, Level};
 use tokio::sync::watch;
 
 use super::{
     answers::Answers,
-    authority::{AcmeClient, OrderFailure, ProofStage, failure},
+    authority::{AcmeClient, OrderFailure, ProofStage, order_failure},
     plan::{self, FailureKind, Window},
     store::Store,
     work::CertificateWork,
@@ -54,7 +54,7 @@ pub(super) struct HostRenewal {
 
 impl Renewal {
     /// Works until the server ends.
-    pub(super) async fn run(mut self) {
+    pub(super) async fn renew_when_due(mut self) {
         let mut authority = None;
         loop {
             let work = self.work.borrow_and_update().clone();
@@ -63,7 +63,8 @@ impl Renewal {
                     let known = authority.take();
                     let known = known.filter(|known: &AcmeClient| known.settings == *settings);
                     let known = known.unwrap_or_else(|| AcmeClient::new(settings.clone()));
-                    self.round(authority.insert(known), &work, store).await
+                    self.renew_due_hosts(authority.insert(known), &work, store)
+                        .await
                 }
                 _ => LOOK,
             };
@@ -75,7 +76,7 @@ impl Renewal {
     }
 
     /// Does the work that is due. Returns the time until more work is due.
-    async fn round(
+    async fn renew_due_hosts(
         &mut self,
         authority: &mut AcmeClient,
         work: &CertificateWork,
@@ -84,17 +85,17 @@ impl Renewal {
         let hosts = authority.settings.hosts.clone();
         let mut next = LOOK;
         for host in &hosts {
-            self.ask(authority, work, store, host).await;
-            if self.due(work, host) <= SystemTime::now() {
-                match store.lock() {
+            self.ask_renewal_window(authority, work, store, host).await;
+            if self.renewal_due_at(work, host) <= SystemTime::now() {
+                match store.try_lock_orders() {
                     Ok(Some(_held)) => self.obtain(authority, work, store, host).await,
-                    Ok(None) => self.others(work, store, host),
-                    Err(e) => self.failed(host, &e.into()),
+                    Ok(None) => self.adopt_or_wait(work, store, host),
+                    Err(e) => self.record_failure(host, &e.into()),
                 }
             }
             let known = self.hosts.entry(host.clone()).or_default();
             let ask = known.ask_at.unwrap_or(SystemTime::now() + LOOK);
-            let due = self.due(work, host).min(ask);
+            let due = self.renewal_due_at(work, host).min(ask);
             let wait = due.duration_since(SystemTime::now());
             next = next.min(wait.unwrap_or_default());
         }
@@ -102,14 +103,14 @@ impl Renewal {
     }
 
     /// Returns the time at which a certificate for a host is to be ordered.
-    fn due(&self, work: &CertificateWork, host: &str) -> SystemTime {
+    fn renewal_due_at(&self, work: &CertificateWork, host: &str) -> SystemTime {
         let known = self.hosts.get(host);
-        let due = match work.shown.of(host) {
+        let due = match work.shown.automatic_certificate(host) {
             None => SystemTime::UNIX_EPOCH,
             Some(certificate) => {
                 let facts = certificate.facts();
                 let suggested = known.and_then(|known| known.suggested);
-                plan::renew_at(facts, suggested, plan::chance(&facts.serial))
+                plan::renewal_time(facts, suggested, plan::chance(&facts.serial))
             }
         };
         let earliest = known.and_then(|known| known.not_before);
@@ -117,21 +118,25 @@ impl Renewal {
     }
 
     /// Asks the authority for its renewal period, if the question is due.
-    async fn ask(
+    async fn ask_renewal_window(
         &mut self,
         authority: &mut AcmeClient,
         work: &CertificateWork,
         store: &Store,
         host: &str,
     ) {
-        let (now, Some(certificate)) = (SystemTime::now(), work.shown.of(host)) else {
+        let (now, Some(certificate)) = (SystemTime::now(), work.shown.automatic_certificate(host))
+        else {
             return;
         };
         let known = self.hosts.entry(host.to_owned()).or_default();
         if known.ask_at.is_some_and(|at| at > now) {
             return;
         }
-        let again = match authority.window(store, certificate.facts()).await {
+        let again = match authority
+            .fetch_renewal_window(store, certificate.facts())
+            .await
+        {
             Ok(Some((window, again))) => {
                 known.suggested = Some(window);
                 again.clamp(ASK.0, ASK.1)
@@ -152,10 +157,10 @@ impl Renewal {
         host: &str,
     ) {
         // Another server may have obtained a certificate already.
-        if self.take(work, store, host) {
+        if self.adopt_stored(work, store, host) {
             return;
         }
-        let before = work.shown.of(host);
+        let before = work.shown.automatic_certificate(host);
         let over_http = self.hosts.get(host).is_some_and(|known| known.over_http);
         let stage = ProofStage {
             shown: &work.shown,
@@ -163,56 +168,65 @@ impl Renewal {
             over_http: work.http && (over_http || work.required),
         };
         let facts = before.as_ref().map(Certificate::facts);
-        let ordered = authority.order(store, host, facts, stage).await;
+        let ordered = authority.order_certificate(store, host, facts, stage).await;
         let read = ordered.and_then(|pem| usable(&pem, host).map(|read| (pem, read)));
         match read {
             Ok((pem, certificate)) => {
-                if let Err(words) = store.keep(host, &pem) {
+                if let Err(words) = store.store_certificate(host, &pem) {
                     let lost = format!("{words}: after a restart it is ordered again");
                     self.log.write(Level::Error, "tls", &lost);
                 }
-                self.came(work, host, certificate, "came");
+                self.install_certificate(work, host, certificate, "came");
             }
-            Err(failure) => self.failed(host, &failure),
+            Err(failure) => self.record_failure(host, &failure),
         }
     }
 
     /// Waits because another server is ordering: this server may use the certificate of that order,
     /// too.
-    fn others(&mut self, work: &CertificateWork, store: &Store, host: &str) {
-        if !self.take(work, store, host) {
+    fn adopt_or_wait(&mut self, work: &CertificateWork, store: &Store, host: &str) {
+        if !self.adopt_stored(work, store, host) {
             let known = self.hosts.entry(host.to_owned()).or_default();
             known.not_before = Some(SystemTime::now() + OTHERS);
         }
     }
 
     /// Shows the stored certificate, if it is newer.
-    fn take(&mut self, work: &CertificateWork, store: &Store, host: &str) -> bool {
-        let shown = work.shown.of(host).map(|one| one.facts().not_after);
-        let stored = store.certificate(host).ok().flatten();
+    fn adopt_stored(&mut self, work: &CertificateWork, store: &Store, host: &str) -> bool {
+        let shown = work
+            .shown
+            .automatic_certificate(host)
+            .map(|one| one.facts().not_after);
+        let stored = store.load_certificate(host).ok().flatten();
         let newer = stored.filter(|one| shown.is_none_or(|shown| one.facts().not_after > shown));
         let Some(newer) = newer else {
             return false;
         };
-        self.came(work, host, newer, "was stored by another server");
+        self.install_certificate(work, host, newer, "was stored by another server");
         true
     }
 
-    fn came(&mut self, work: &CertificateWork, host: &str, certificate: Certificate, how: &str) {
-        let until = date(certificate.facts().not_after);
+    fn install_certificate(
+        &mut self,
+        work: &CertificateWork,
+        host: &str,
+        certificate: Certificate,
+        how: &str,
+    ) {
+        let until = format_date(certificate.facts().not_after);
         let words = format!("the certificate of {host} {how}: it is valid until {until}");
         self.log.write(Level::Info, "tls", &words);
         let known = HostRenewal {
-            not_before: Some(SystemTime::now() + plan::least(certificate.facts())),
+            not_before: Some(SystemTime::now() + plan::min_keep_time(certificate.facts())),
             ..HostRenewal::default()
         };
         self.hosts.insert(host.to_owned(), known);
         // The configuration may have been reloaded meanwhile.
-        work.shown.show(host, certificate.clone());
-        self.work.borrow().shown.show(host, certificate);
+        work.shown.show_automatic(host, certificate.clone());
+        self.work.borrow().shown.show_automatic(host, certificate);
     }
 
-    fn failed(&mut self, host: &str, failure: &OrderFailure) {
+    fn record_failure(&mut self, host: &str, failure: &OrderFailure) {
         let known = self.hosts.entry(host.to_owned()).or_default();
         if known.failed.replace(failure.failed) != Some(failure.failed) {
             known.failures = 0;
@@ -222,7 +236,7 @@ impl Renewal {
             known.over_http ^= true;
         }
         let chance = plan::chance((host, known.failures));
-        let pause = plan::pause(failure.failed, known.failures, chance);
+        let pause = plan::retry_delay(failure.failed, known.failures, chance);
         known.not_before = Some(SystemTime::now() + pause);
         let work = self.work.borrow();
         let authority = work
@@ -243,18 +257,18 @@ impl Renewal {
 fn usable(pem: &str, host: &str) -> Result<Certificate, OrderFailure> {
     let wrong = |words: String| {
         let words = format!("what the authority sent is of no use: {words}");
-        failure(FailureKind::Refused, words)
+        order_failure(FailureKind::Refused, words)
     };
     let read = Certificate::from_pem(pem.as_bytes(), pem.as_bytes()).map_err(wrong)?;
-    if read.names().iter().any(|name| name == host) {
+    if read.host_names().iter().any(|name| name == host) {
         Ok(read)
     } else {
-        Err(wrong(format!("it is for {}", read.names().join(", "))))
+        Err(wrong(format!("it is for {}", read.host_names().join(", "))))
     }
 }
 
 impl From<std::io::Error> for OrderFailure {
     fn from(e: std::io::Error) -> Self {
-        failure(FailureKind::Unreachable, format!("the state folder: {e}"))
+        order_failure(FailureKind::Unreachable, format!("the state folder: {e}"))
     }
 }

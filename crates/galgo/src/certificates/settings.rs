@@ -23,7 +23,7 @@ pub struct Automatic {
 
 impl Automatic {
     /// Returns the settings for these hosts, with the defaults of all else.
-    pub fn of(hosts: Vec<String>) -> Self {
+    pub fn for_hosts(hosts: Vec<String>) -> Self {
         Self {
             hosts,
             contact: None,
@@ -83,7 +83,7 @@ pub struct FilesVersion([Option<FileId>; 2]);
 
 impl FilesVersion {
     /// Returns the current version of the files, at the end of any links.
-    pub fn of(chain: &Path, key: &Path) -> Self {
-        Self([chain, key].map(|file| Some(FileId::of(&rustix::fs::stat(file).ok()?))))
+    pub fn from_files(chain: &Path, key: &Path) -> Self {
+        Self([chain, key].map(|file| Some(FileId::from_stat(&rustix::fs::stat(file).ok()?))))
     }
 }

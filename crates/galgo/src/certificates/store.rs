@@ -59,11 +59,14 @@ impl Store {
     /// A sentence: the folder cannot be created, or another user could replace it.
     pub fn open(settings: &Automatic, becomes: Option<&Identity>) -> Result<Self, String> {
         let becomes = becomes.filter(|_| geteuid().is_root());
-        let path = folder(settings, becomes);
-        let (all, name) = (path.parent().unwrap_or(&path), of_authority(settings));
+        let path = state_folder(settings, becomes);
+        let (all, name) = (
+            path.parent().unwrap_or(&path),
+            authority_folder_name(settings),
+        );
         let made = match becomes {
             Some(user) => make_for(all, &name, user),
-            None => make(&path),
+            None => make_private_folder(&path),
         };
         let folder = made.map_err(|e| {
             let path = path.display();
@@ -73,7 +76,7 @@ impl Store {
     }
 
     /// Wraps a folder that another process of this server has opened.
-    pub fn taken_over(path: PathBuf, folder: OwnedFd) -> Self {
+    pub fn from_handover(path: PathBuf, folder: OwnedFd) -> Self {
         Self { folder, path }
     }
 
@@ -81,7 +84,7 @@ impl Store {
     ///
     /// # Errors
     /// The descriptor cannot be duplicated.
-    pub fn handed_over(&self) -> io::Result<(Vec<u8>, OwnedFd)> {
+    pub fn prepare_handover(&self) -> io::Result<(Vec<u8>, OwnedFd)> {
         let path = self.path.as_os_str().as_bytes().to_vec();
         Ok((path, self.folder.try_clone()?))
     }
@@ -89,7 +92,7 @@ impl Store {
     /// Whether these settings mean this folder: the authority is the same, and `state` names no other place.
     pub fn is_for(&self, settings: &Automatic) -> bool {
         let state = settings.state.as_deref();
-        self.path.file_name() == Some(of_authority(settings).as_ref())
+        self.path.file_name() == Some(authority_folder_name(settings).as_ref())
             && state.is_none_or(|state| self.path.starts_with(state))
     }
 
@@ -97,7 +100,7 @@ impl Store {
     ///
     /// # Errors
     /// Errors of open(2) and flock(2).
-    pub(super) fn lock(&self) -> io::Result<Option<OwnedFd>> {
+    pub(super) fn try_lock_orders(&self) -> io::Result<Option<OwnedFd>> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&self.folder, "lock", flags, PRIVATE)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -144,7 +147,7 @@ impl Store {
     ///
     /// # Errors
     /// A sentence: the file cannot be read or used.
-    pub fn certificate(&self, host: &str) -> Result<Option<Certificate>, String> {
+    pub fn load_certificate(&self, host: &str) -> Result<Option<Certificate>, String> {
         let name = file_of(host);
         let at = |e: String| format!("{}: {e}", self.path.join(&name).display());
         let read = self.read(&name).map_err(|e| at(e.to_string()))?;
@@ -156,7 +159,7 @@ impl Store {
     ///
     /// # Errors
     /// A sentence: the file cannot be written.
-    pub(super) fn keep(&self, host: &str, pem: &str) -> Result<(), String> {
+    pub(super) fn store_certificate(&self, host: &str, pem: &str) -> Result<(), String> {
         let name = file_of(host);
         let kept = self.write(&name, pem.as_bytes());
         kept.map_err(|e| format!("{} cannot be written: {e}", self.path.join(&name).display()))
@@ -167,12 +170,12 @@ impl Store {
 ///
 /// # Errors
 /// A sentence: the file cannot be read, or is no certificate.
-pub fn stored(
+pub fn load_stored(
     settings: &Automatic,
     becomes: Option<&Identity>,
     host: &str,
 ) -> Result<Option<Certificate>, String> {
-    let path = folder(settings, becomes).join(file_of(host));
+    let path = state_folder(settings, becomes).join(file_of(host));
     match fs::read(&path) {
         Ok(pem) => Certificate::from_pem(&pem, &pem).map(Some),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -188,14 +191,14 @@ fn file_of(host: &str) -> String {
 }
 
 /// Returns the name of an authority's folder, so that certificates of another authority are not used for this one.
-fn of_authority(settings: &Automatic) -> String {
+fn authority_folder_name(settings: &Automatic) -> String {
     let url = settings.authority.trim_start_matches("https://");
     let odd = |c: char| !c.is_ascii_alphanumeric() && c != '.';
     url.trim_matches(['/', '.']).replace(odd, "-")
 }
 
 /// Returns the state folder: the configured one; else systemd's, the user's own or the system's.
-pub fn folder(settings: &Automatic, becomes: Option<&Identity>) -> PathBuf {
+pub fn state_folder(settings: &Automatic, becomes: Option<&Identity>) -> PathBuf {
     let var = |name| {
         let value = std::env::var_os(name).map(PathBuf::from);
         value.filter(|path| path.is_absolute())
@@ -210,10 +213,12 @@ pub fn folder(settings: &Automatic, becomes: Option<&Identity>) -> PathBuf {
     let system = || var("STATE_DIRECTORY").or_else(|| Some(own()?.join("galgo")));
     let state = settings.state.clone().or_else(system);
     let state = state.unwrap_or_else(|| "/var/lib/galgo".into());
-    state.join("certificates").join(of_authority(settings))
+    state
+        .join("certificates")
+        .join(authority_folder_name(settings))
 }
 
-fn make(path: &Path) -> io::Result<OwnedFd> {
+fn make_private_folder(path: &Path) -> io::Result<OwnedFd> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let meta = fs::metadata(path)?;
     if meta.uid() != effective_uid() {
@@ -230,13 +235,13 @@ const FOLDER: OFlags = OFlags::RDONLY
 /// Creates, as root, `all`, which stays root's and which no other user can enter, and in it the user's own folder.
 fn make_for(all: &Path, name: &str, user: &Identity) -> io::Result<OwnedFd> {
     let state = all.parent().unwrap_or(all);
-    let above = roots(state)?;
-    let all = enter(&above, "certificates")?;
+    let above = open_trusted_folder(state)?;
+    let all = open_or_create_folder(&above, "certificates")?;
     if fstat(&all)?.st_uid != 0 {
         return Err(io::Error::other("its folder `certificates` is not root's"));
     }
     fchmod(&all, Mode::RWXU)?;
-    let own = enter(&all, name)?;
+    let own = open_or_create_folder(&all, name)?;
     // The folder may belong to the user that the server became before.
     let owner = (Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)));
     rustix::fs::fchown(&own, owner.0, owner.1)?;
@@ -253,9 +258,9 @@ fn make_for(all: &Path, name: &str, user: &Identity) -> io::Result<OwnedFd> {
 }
 
 /// Opens or creates a folder that only root can replace.
-fn roots(state: &Path) -> io::Result<OwnedFd> {
+fn open_trusted_folder(state: &Path) -> io::Result<OwnedFd> {
     let others = || io::Error::other("another user than root can change where that path leads");
-    let place = trusted_path::place(state)?.ok_or_else(others)?;
+    let place = trusted_path::locate_for_root(state)?.ok_or_else(others)?;
     if place.entry.is_none() {
         mkdirat(&place.folder, &place.name, Mode::from_raw_mode(0o755))?;
     }
@@ -266,7 +271,7 @@ fn roots(state: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-fn enter(above: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+fn open_or_create_folder(above: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     match mkdirat(above, name, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => Ok(openat(above, name, FOLDER, Mode::empty())?),
         Err(e) => Err(e.into()),

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use galgo_io::tls::Certificate;
 
 use crate::{
-    certificates::store::{days_left, stored},
+    certificates::store::{days_left, load_stored},
     config::Config,
     programs::Severity,
 };
@@ -18,20 +18,20 @@ pub(super) struct SeenCertificate {
 }
 
 /// Returns a line for each certificate.
-pub(super) fn seen(config: &Config) -> Vec<SeenCertificate> {
+pub(super) fn describe_certificates(config: &Config) -> Vec<SeenCertificate> {
     let files = config.tls.certificates.iter();
     let files = files.map(|one| SeenCertificate {
         verdict: Severity::Fine,
         of: format!("certificate {}", one.chain.display()),
-        says: says(&one.certificate),
+        says: describe_certificate(&one.certificate),
     });
     let automatic = config.tls.automatic.iter().flat_map(|automatic| {
         let becomes = config.identity.as_ref();
         automatic.hosts.iter().map(move |host| {
-            let (verdict, says) = match stored(automatic, becomes, host) {
-                Ok(Some(one)) => match one.facts().out_of_date(SystemTime::now()) {
+            let (verdict, says) = match load_stored(automatic, becomes, host) {
+                Ok(Some(one)) => match one.facts().validity_problem(SystemTime::now()) {
                     Some(why) => (Severity::Warns, why),
-                    None => (Severity::Fine, says(&one)),
+                    None => (Severity::Fine, describe_certificate(&one)),
                 },
                 Ok(None) => {
                     let words = "comes when the server runs: there is none yet";
@@ -46,10 +46,10 @@ pub(super) fn seen(config: &Config) -> Vec<SeenCertificate> {
     files.chain(automatic).collect()
 }
 
-fn says(certificate: &Certificate) -> String {
+fn describe_certificate(certificate: &Certificate) -> String {
     let days = days_left(certificate, SystemTime::now());
     let s = if days == 1 { "" } else { "s" };
-    let (names, issuer) = (certificate.names(), &certificate.facts().issuer);
+    let (names, issuer) = (certificate.host_names(), &certificate.facts().issuer);
     format!(
         "for {}, by {issuer}, valid for {days} day{s}",
         names.join(", ")

@@ -21,7 +21,7 @@ use super::{
     exposed, identity,
     paint::Paint,
     run::warm::WarmLoader,
-    screen::lines,
+    screen::escape_lines,
     site::SiteArgs,
     url::UrlTracer,
 };
@@ -30,35 +30,37 @@ use crate::{
         Application, BodyMode, Cgi, CgiOptions, Config, Handler, Protocol, Route, Sites, StartMode,
         To,
     },
-    described::near,
+    described::shorten_path,
     isolation,
     programs::{self, FileState, Seen, Severity},
 };
 
 /// Checks the configuration and all programs.
-pub(super) fn check(site: &SiteArgs) -> Result<ExitCode, String> {
+pub(super) fn check_site(site: &SiteArgs) -> Result<ExitCode, String> {
     let out = io::stdout().lock();
     let mut report = CheckReport {
-        paint: Paint::on(&out),
+        paint: Paint::for_stream(&out),
         out,
         counts: Counts::default(),
         loader: None,
         exposed: BTreeSet::new(),
     };
-    let done = match site.load() {
+    let done = match site.load_config() {
         Ok(config) => {
-            let loaded = starts_warm(&config).then(|| site.load()).transpose()?;
+            let loaded = starts_warm(&config)
+                .then(|| site.load_config())
+                .transpose()?;
             // Root may read certificates that the server's user may not.
-            let certificates = certificates::seen(&config);
-            identity::assume(&config)?;
+            let certificates = certificates::describe_certificates(&config);
+            identity::assume_identity(&config)?;
             let tracer = UrlTracer::new(config)?;
             report.loader = loaded.map(WarmLoader::new).transpose()?;
-            let done = report.config(&tracer, &certificates);
-            done.and_then(|()| report.summary())
+            let done = report.check_config(&tracer, &certificates);
+            done.and_then(|()| report.print_summary())
         }
         Err(e) => e
             .lines()
-            .try_for_each(|line| report.line(Severity::Fails, "configuration", line)),
+            .try_for_each(|line| report.report_line(Severity::Fails, "configuration", line)),
     };
     // A reader that closes the pipe has read enough; the exit code still counts.
     let _ = done;
@@ -100,13 +102,17 @@ struct Counts {
 }
 
 impl<W: Write> CheckReport<W> {
-    fn config(&mut self, tracer: &UrlTracer, certificates: &[SeenCertificate]) -> io::Result<()> {
+    fn check_config(
+        &mut self,
+        tracer: &UrlTracer,
+        certificates: &[SeenCertificate],
+    ) -> io::Result<()> {
         let config = tracer.config();
         for warning in &config.warnings {
-            self.line(Severity::Warns, "configuration", warning)?;
+            self.report_line(Severity::Warns, "configuration", warning)?;
         }
         for seen in certificates {
-            self.line(seen.verdict, &seen.of, &seen.says)?;
+            self.report_line(seen.verdict, &seen.of, &seen.says)?;
         }
         let lacks_certificate = config.lacks_certificate();
         for why in config
@@ -114,31 +120,35 @@ impl<W: Write> CheckReport<W> {
             .iter()
             .chain(&lacks_certificate)
         {
-            self.line(Severity::Fails, "configuration", why)?;
+            self.report_line(Severity::Fails, "configuration", why)?;
         }
-        self.spool(config)?;
-        for gap in isolation::gaps(config) {
-            self.line(Severity::Warns, "this machine", &gap)?;
+        self.check_spool(config)?;
+        for gap in isolation::find_gaps(config) {
+            self.report_line(Severity::Warns, "this machine", &gap)?;
         }
         for route in &config.routes {
-            self.route(tracer, route, None)?;
+            self.check_route(tracer, route, None)?;
         }
         if let Some(sites) = &config.sites {
-            self.sites(tracer, sites)?;
+            self.check_sites(tracer, sites)?;
         }
-        self.cache(config)
+        self.check_cache(config)
     }
 
     /// Checks that the compiled code of modules can be kept, if the server runs any module.
-    fn cache(&mut self, config: &Config) -> io::Result<()> {
+    fn check_cache(&mut self, config: &Config) -> io::Result<()> {
         let cache = wasm::cache_folder(config.cache.as_deref(), config.identity.as_ref());
         match wasm::cache_doubt(&cache).filter(|_| self.counts.modules > 0) {
-            Some(says) => self.line(Severity::Warns, &format!("cache {}", near(&cache)), &says),
+            Some(says) => self.report_line(
+                Severity::Warns,
+                &format!("cache {}", shorten_path(&cache)),
+                &says,
+            ),
             None => Ok(()),
         }
     }
 
-    fn route(
+    fn check_route(
         &mut self,
         tracer: &UrlTracer,
         route: &Arc<Route>,
@@ -148,64 +158,73 @@ impl<W: Write> CheckReport<W> {
         self.counts.routes += 1;
         route
             .upstreams()
-            .try_for_each(|up| self.upstream(config, up))?;
-        for cgi in route.programs().into_iter().chain(route.judge()) {
-            self.programs(config, route, cgi)?;
+            .try_for_each(|up| self.check_upstream(config, up))?;
+        for cgi in route
+            .programs()
+            .into_iter()
+            .chain(route.authorizer_program())
+        {
+            self.check_programs(config, route, cgi)?;
         }
-        self.exposed(tracer, route, host)
+        self.check_exposed_files(tracer, route, host)
     }
 
     /// Checks the folders of hosts.
-    fn sites(&mut self, tracer: &UrlTracer, sites: &Sites) -> io::Result<()> {
-        let shown = near(&sites.path);
-        let names = match sites.names() {
+    fn check_sites(&mut self, tracer: &UrlTracer, sites: &Sites) -> io::Result<()> {
+        let shown = shorten_path(&sites.path);
+        let names = match sites.list_names() {
             Ok(names) => names,
-            Err(e) => return self.line(Severity::Fails, &shown, &e.to_string()),
+            Err(e) => return self.report_line(Severity::Fails, &shown, &e.to_string()),
         };
         for name in names {
-            let path = near(&sites.path.join(&name));
+            let path = shorten_path(&sites.path.join(&name));
             if !is_folder_name(&name) {
                 let says = "is not the name of a host (lower case letters, digits and hyphens): nobody can ask for it";
-                self.line(Severity::Note, &path, says)?;
+                self.report_line(Severity::Note, &path, says)?;
                 continue;
             }
-            match sites.routes(&name, tracer.config()) {
+            match sites.open_routes(&name, tracer.config()) {
                 Ok(routes) if routes.is_empty() => {
                     let says = "has no public/ and no cgi-bin/: it is no host";
-                    self.line(Severity::Note, &path, says)?;
+                    self.report_line(Severity::Note, &path, says)?;
                 }
                 Ok(routes) => {
                     let mut routes = routes.iter();
-                    routes.try_for_each(|route| self.route(tracer, route, Some(&name)))?;
+                    routes.try_for_each(|route| self.check_route(tracer, route, Some(&name)))?;
                 }
-                Err(words) => self.line(Severity::Fails, &name, &words)?,
+                Err(words) => self.report_line(Severity::Fails, &name, &words)?,
             }
         }
         Ok(())
     }
 
-    fn programs(&mut self, config: &Config, route: &Arc<Route>, cgi: &Arc<Cgi>) -> io::Result<()> {
-        for seen in programs::all(config, route, cgi).map(Seen::examined) {
+    fn check_programs(
+        &mut self,
+        config: &Config,
+        route: &Arc<Route>,
+        cgi: &Arc<Cgi>,
+    ) -> io::Result<()> {
+        for seen in programs::examine_all(config, route, cgi).map(Seen::examined) {
             let verdict = seen.verdict();
             let is_module = is_own_module(&seen) && cgi.remit.is_none();
             self.counts.modules += usize::from(is_module);
             self.counts.fine += usize::from(verdict == Severity::Fine);
             self.counts.programs += usize::from(verdict != Severity::Note);
-            self.count(verdict);
+            self.count_verdict(verdict);
             let loads = verdict == Severity::Fine
                 && cgi.remit.is_none()
                 && route.programs().is_some_and(|own| Arc::ptr_eq(own, cgi));
             let loader = self.loader.as_ref().filter(|_| loads);
             let load = || loader.and_then(|loader| loader.obstacle(route, cgi, &seen.url));
-            let kept = kept(cgi, &seen, load);
-            self.program(&seen, &kept)?;
+            let kept = describe_lifecycle(cgi, &seen, load);
+            self.report_program(&seen, &kept)?;
         }
         Ok(())
     }
 
     /// Checks that bodies can wait in files. Without such files, output waits in its program.
-    fn spool(&mut self, config: &Config) -> io::Result<()> {
-        let Err(e) = galgo_service::spool::probe(&config.spool) else {
+    fn check_spool(&mut self, config: &Config) -> io::Result<()> {
+        let Err(e) = galgo_service::spool::probe_folder(&config.spool) else {
             return Ok(());
         };
         let needed = config.routes.iter().any(|route| takes_bodies_in(route));
@@ -214,40 +233,43 @@ impl<W: Write> CheckReport<W> {
         } else {
             Severity::Warns
         };
-        let folder = galgo_service::spool::folder(&config.spool);
+        let folder = galgo_service::spool::resolve_folder(&config.spool);
         let folder = folder.display();
         let says =
             format!("no file can be made in {folder}: {e} (try: name another folder as `spool`)");
-        self.line(verdict, "spool", &says)
+        self.report_line(verdict, "spool", &says)
     }
 
     /// Checks that an application can be started, or takes connections at its address.
-    fn upstream(&mut self, config: &Config, up: &Application) -> io::Result<()> {
+    fn check_upstream(&mut self, config: &Config, up: &Application) -> io::Result<()> {
         let kind = match up.role {
             Role::AUTHORIZER => "authorizer",
-            _ => up.protocol.name(),
+            _ => up.protocol.config_key(),
         };
         let (verdict, name, says) = match &up.to {
             To::Workers(workers) => {
                 let (run, remit) = (&*workers.run, up.remit.as_deref());
                 let (verdict, says) = match programs::worker_fault(config, up, run) {
                     Some(why) => (Severity::Fails, why),
-                    None => (Severity::Fine, isolation::started(remit, &up.options, run)),
+                    None => (
+                        Severity::Fine,
+                        isolation::describe_start(remit, &up.options, run),
+                    ),
                 };
-                (verdict, format!("{kind} {}", near(run)), says)
+                (verdict, format!("{kind} {}", shorten_path(run)), says)
             }
-            To::Address(address) => match galgo_handlers::upstream::probe(address) {
+            To::Address(address) => match galgo_handlers::upstream::check_reachable(address) {
                 Ok(()) => (Severity::Fine, format!("{kind} {address}"), String::new()),
                 Err(words) => (Severity::Fails, kind.to_owned(), words),
             },
         };
-        self.line(verdict, &name, &says)
+        self.report_line(verdict, &name, &says)
     }
 
     /// Prints a line for each finding, or a single line with `fine` if there is none. The program itself is counted already,
     /// and only once.
-    fn program(&mut self, seen: &Seen, fine: &str) -> io::Result<()> {
-        let path = near(&seen.path);
+    fn report_program(&mut self, seen: &Seen, fine: &str) -> io::Result<()> {
+        let path = shorten_path(&seen.path);
         match &seen.state {
             FileState::Other(mend) => {
                 let says = "is not a program (no #! line, not executable): its URL answers 403";
@@ -255,7 +277,7 @@ impl<W: Write> CheckReport<W> {
                     Some(mend) => format!("{says} (try: {mend})"),
                     None => says.into(),
                 };
-                self.print(Severity::Note, &path, &says)
+                self.print_line(Severity::Note, &path, &says)
             }
             FileState::Program(found) if !found.is_empty() => {
                 found.iter().try_for_each(|finding| {
@@ -264,46 +286,53 @@ impl<W: Write> CheckReport<W> {
                     } else {
                         Severity::Warns
                     };
-                    self.print(verdict, &path, &finding.to_string())
+                    self.print_line(verdict, &path, &finding.to_string())
                 })
             }
-            FileState::Program(_) | FileState::Module => self.print(Severity::Fine, &path, fine),
+            FileState::Program(_) | FileState::Module => {
+                self.print_line(Severity::Fine, &path, fine)
+            }
         }
     }
 
     /// Prints findings about files that every client may read but hardly should.
-    fn exposed(&mut self, tracer: &UrlTracer, route: &Route, host: Option<&str>) -> io::Result<()> {
-        for one in exposed::all(tracer, route, host) {
+    fn check_exposed_files(
+        &mut self,
+        tracer: &UrlTracer,
+        route: &Route,
+        host: Option<&str>,
+    ) -> io::Result<()> {
+        for one in exposed::find_exposed_files(tracer, route, host) {
             // Two routes may have the same folder.
             if !self.exposed.insert((one.path.clone(), one.says.clone())) {
                 continue;
             }
-            self.line(one.severity, &near(&one.path), &one.says)?;
+            self.report_line(one.severity, &shorten_path(&one.path), &one.says)?;
         }
         Ok(())
     }
 
     /// Counts a warning or a failure, and prints it.
-    fn line(&mut self, verdict: Severity, path: &str, says: &str) -> io::Result<()> {
-        self.count(verdict);
-        self.print(verdict, path, says)
+    fn report_line(&mut self, verdict: Severity, path: &str, says: &str) -> io::Result<()> {
+        self.count_verdict(verdict);
+        self.print_line(verdict, path, says)
     }
 
-    fn count(&mut self, verdict: Severity) {
+    fn count_verdict(&mut self, verdict: Severity) {
         self.counts.warns += usize::from(verdict == Severity::Warns);
         self.counts.fails += usize::from(verdict == Severity::Fails);
     }
 
-    fn print(&mut self, verdict: Severity, path: &str, says: &str) -> io::Result<()> {
-        let mark = self.paint.mark(verdict);
-        let (path, says) = (lines(path), lines(says));
+    fn print_line(&mut self, verdict: Severity, path: &str, says: &str) -> io::Result<()> {
+        let mark = self.paint.verdict_mark(verdict);
+        let (path, says) = (escape_lines(path), escape_lines(says));
         if says.is_empty() {
             return writeln!(self.out, "{mark}  {path}");
         }
         writeln!(self.out, "{mark}  {path}: {says}")
     }
 
-    fn summary(&mut self) -> io::Result<()> {
+    fn print_summary(&mut self) -> io::Result<()> {
         let all = &self.counts;
         let n = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         writeln!(
@@ -335,11 +364,11 @@ fn is_own_module(seen: &Seen) -> bool {
 }
 
 /// Describes how a program without findings is started and kept.
-fn kept(cgi: &Cgi, seen: &Seen, load: impl FnOnce() -> Option<String>) -> String {
+fn describe_lifecycle(cgi: &Cgi, seen: &Seen, load: impl FnOnce() -> Option<String>) -> String {
     if is_own_module(seen) {
         return kept_module(cgi, &seen.path);
     }
-    let started = isolation::started(cgi.remit.as_deref(), &cgi.options, &seen.path);
+    let started = isolation::describe_start(cgi.remit.as_deref(), &cgi.options, &seen.path);
     warmth(cgi, seen, load) + &started
 }
 
@@ -349,9 +378,9 @@ fn kept_module(cgi: &Cgi, module: &Path) -> String {
     if let Some(remit) = &cgi.remit {
         says.push(format!(
             "runs as {}, in a worker of this user and route; sandbox = {:?}{}",
-            isolation::user(remit.user(isolation::owner(module))),
+            isolation::describe_user(remit.user_for_owner(isolation::file_owner(module))),
             cgi.options.sandbox_name(),
-            isolation::held(&cgi.options)
+            isolation::describe_enforcement(&cgi.options)
         ));
     }
     if cgi.upgrade {
@@ -372,14 +401,14 @@ fn warmth(cgi: &Cgi, seen: &Seen, load: impl FnOnce() -> Option<String>) -> Stri
     }
     let kind = match &seen.interpreter {
         Some(interpreter) => inspect::kind_by_interpreter(interpreter),
-        None => inspect::kind(&seen.path),
+        None => inspect::detect_kind(&seen.path),
     };
     let obstacle = kind.as_ref().ok().and_then(|_| load());
     if let Some(why) = obstacle {
         return format!("starts cold, for {why}; ");
     }
     match kind {
-        Ok(kind) if kind.parks() => "starts warm; parked, if it cannot be forked; ".into(),
+        Ok(kind) if kind.can_park() => "starts warm; parked, if it cannot be forked; ".into(),
         Ok(TemplateKind::Php) => match inspect::shares_memory(&seen.path) {
             Some(says) => format!("starts warm; {says}; "),
             None => "starts warm; ".into(),
@@ -397,7 +426,7 @@ mod tests {
     fn the_summary_counts() {
         let mut report = CheckReport {
             out: Vec::new(),
-            paint: Paint::plain(),
+            paint: Paint::without_colour(),
             loader: None,
             exposed: BTreeSet::new(),
             counts: Counts {
@@ -407,7 +436,7 @@ mod tests {
                 ..Counts::default()
             },
         };
-        report.summary().unwrap();
+        report.print_summary().unwrap();
         assert_eq!(
             report.out,
             b"2 routes, 1 program: 1 ok, 0 warnings, 0 would fail\n"

@@ -32,7 +32,11 @@ pub(super) struct ExposedFile {
 }
 
 /// Returns the findings of a route; `host`: the host whose folder of `sites` the route is in.
-pub(super) fn all(tracer: &UrlTracer, route: &Route, host: Option<&str>) -> Vec<ExposedFile> {
+pub(super) fn find_exposed_files(
+    tracer: &UrlTracer,
+    route: &Route,
+    host: Option<&str>,
+) -> Vec<ExposedFile> {
     let (folder, files) = match &route.handler {
         Handler::Files(files) => (&files.path, Some(files)),
         Handler::Cgi(cgi) => match &cgi.root {
@@ -46,7 +50,7 @@ pub(super) fn all(tracer: &UrlTracer, route: &Route, host: Option<&str>) -> Vec<
         Handler::Respond(_) => return Vec::new(),
     };
     let mut all = Vec::new();
-    programs::walk(folder, DEPTH, &mut all);
+    programs::collect_files(folder, DEPTH, &mut all);
     all.sort();
     let own = || route.host.as_ref().map(|hosts| hosts.example());
     let host = host.map(str::to_owned).or_else(own);
@@ -56,7 +60,7 @@ pub(super) fn all(tracer: &UrlTracer, route: &Route, host: Option<&str>) -> Vec<
         let below = path.strip_prefix(folder).unwrap_or(path);
         let path = [route.path.as_bytes(), below.as_os_str().as_bytes()].concat();
         // Ask over TLS: then no client is redirected to https first.
-        let url = format!("https://{host}{}", programs::encoded(&path));
+        let url = format!("https://{host}{}", programs::percent_encode(&path));
         let asked = request(tracer.config(), &UrlArgs::anybody(), &url);
         asked.is_ok_and(|(head, link)| is(&tracer.trace_request(head, &link)))
     };
@@ -109,7 +113,7 @@ fn htaccess(path: &Path, all: &[PathBuf], is_public: impl Fn(&Path) -> bool) -> 
     let folder = path.parent().unwrap_or(path);
     let denied = |file: &&PathBuf| {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
-        let is_denied = denials.iter().any(|denial| denial.fits(&name));
+        let is_denied = denials.iter().any(|denial| denial.matches_name(&name));
         file.starts_with(folder) && is_denied && is_public(file)
     };
     let public: Vec<_> = all.iter().filter(denied).collect();
@@ -123,7 +127,7 @@ fn htaccess(path: &Path, all: &[PathBuf], is_public: impl Fn(&Path) -> bool) -> 
     }
     let shown = public.iter().take(NAMED);
     let shown: Vec<_> = shown
-        .map(|file| galgo_spawn::words::path(file.strip_prefix(folder).unwrap_or(file)))
+        .map(|file| galgo_spawn::words::escape_path(file.strip_prefix(folder).unwrap_or(file)))
         .collect();
     let more = match public.len().saturating_sub(NAMED) {
         0 => String::new(),
@@ -145,7 +149,7 @@ struct Denial {
 }
 
 impl Denial {
-    fn fits(&self, name: &str) -> bool {
+    fn matches_name(&self, name: &str) -> bool {
         self.names.as_ref().is_none_or(|names| names.is_match(name))
     }
 }
@@ -273,10 +277,10 @@ mod tests {
             ("a.txt", [false, true]),
             ("a.html", [false, false]),
         ] {
-            let fits: Vec<_> = all.iter().map(|denial| denial.fits(name)).collect();
+            let fits: Vec<_> = all.iter().map(|denial| denial.matches_name(name)).collect();
             assert_eq!(fits, want, "{name}");
         }
-        assert!(denials("Require all denied")[0].fits("any"));
+        assert!(denials("Require all denied")[0].matches_name("any"));
         assert!(denials("Options -Indexes").is_empty());
     }
 }

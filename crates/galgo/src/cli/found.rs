@@ -5,10 +5,10 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use super::{paint::Paint, screen::lines};
+use super::{paint::Paint, screen::escape_lines};
 use crate::{
     config::{Address, Cgi, Config, Listen, Route, Speaks},
-    described::{describe, near},
+    described::{describe, shorten_path},
     programs::{self, FileState, Seen, Severity},
 };
 use galgo_spawn::owners::RunsAs;
@@ -18,13 +18,13 @@ use galgo_spawn::owners::RunsAs;
 const SHOWN: usize = 50;
 
 /// Prints the table. `base` is the beginning of each URL, without its last slash.
-pub(super) fn table(
+pub(super) fn print_route_table(
     out: &mut impl Write,
     config: &Config,
     base: &str,
     paint: Paint,
 ) -> io::Result<()> {
-    let names: Vec<_> = config.routes.iter().map(lines).collect();
+    let names: Vec<_> = config.routes.iter().map(escape_lines).collect();
     let width = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
     let mut room = SHOWN;
     writeln!(out)?;
@@ -33,11 +33,11 @@ pub(super) fn table(
         let what = describe(config, route);
         writeln!(out, "  {}{:gap$}   {what}", paint.strong(&name), "")?;
         if let Some(cgi) = route.programs() {
-            list(out, config, route, cgi, base, paint, &mut room)?;
+            print_programs(out, config, route, cgi, base, paint, &mut room)?;
         }
     }
     if let Some(sites) = &config.sites {
-        let folder = near(&sites.path);
+        let folder = shorten_path(&sites.path);
         let whose = match sites.remit.as_ref().map(|remit| remit.runs_as()) {
             Some(RunsAs::Owner { .. }) => ", programs as their owners",
             _ => "",
@@ -49,7 +49,7 @@ pub(super) fn table(
 }
 
 /// Returns the beginning of the site's URLs on this machine, from the first TCP listener; empty if there is none.
-pub(super) fn base<'l>(listeners: impl IntoIterator<Item = &'l Listen>) -> String {
+pub(super) fn base_url<'l>(listeners: impl IntoIterator<Item = &'l Listen>) -> String {
     let Some((at, speaks)) = first_tcp(listeners) else {
         return String::new();
     };
@@ -77,7 +77,7 @@ pub(super) fn first_tcp<'l>(
 }
 
 /// Prints the programs of a route, and for each program that would fail, why.
-fn list(
+fn print_programs(
     out: &mut impl Write,
     config: &Config,
     route: &Route,
@@ -91,12 +91,12 @@ fn list(
         _ => base.to_owned(),
     };
     let (mut shown, mut more) = (0_usize, 0_usize);
-    for file in programs::files(&cgi.root) {
+    for file in programs::list_files(&cgi.root) {
         if *room == 0 {
             more += 1;
             continue;
         }
-        let Some(seen) = programs::look(config, route, cgi, file) else {
+        let Some(seen) = programs::examine_file(config, route, cgi, file) else {
             continue;
         };
         if seen.verdict() == Severity::Note {
@@ -104,7 +104,7 @@ fn list(
         }
         *room -= 1;
         shown += 1;
-        program(out, &seen, &base, paint)?;
+        print_program(out, &seen, &base, paint)?;
     }
     match (shown, more) {
         (_, 1..) => writeln!(out, "    and {more} more files (galgo check looks at all)"),
@@ -116,12 +116,16 @@ fn list(
     }
 }
 
-fn program(out: &mut impl Write, seen: &Seen, base: &str, paint: Paint) -> io::Result<()> {
-    let mark = paint.mark(seen.verdict());
-    writeln!(out, "    {mark}  {base}{}", programs::encoded(&seen.url))?;
+fn print_program(out: &mut impl Write, seen: &Seen, base: &str, paint: Paint) -> io::Result<()> {
+    let mark = paint.verdict_mark(seen.verdict());
+    writeln!(
+        out,
+        "    {mark}  {base}{}",
+        programs::percent_encode(&seen.url)
+    )?;
     if let FileState::Program(found) = &seen.state {
         for finding in found.iter().take(2) {
-            writeln!(out, "          {}", lines(&finding.says))?;
+            writeln!(out, "          {}", escape_lines(&finding.says))?;
             if !finding.mend.is_empty() {
                 let mend = paint.faint(&format!("try: {}", finding.mend));
                 writeln!(out, "          {mend}")?;
@@ -140,7 +144,7 @@ mod tests {
 
     fn shown(config: &Config, base: &str) -> String {
         let mut out = Vec::new();
-        table(&mut out, config, base, Paint::plain()).unwrap();
+        print_route_table(&mut out, config, base, Paint::without_colour()).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -213,7 +217,7 @@ mod tests {
         ];
         for (listen, want) in table {
             let listen: Vec<Listen> = listen.iter().map(|l| l.parse().unwrap()).collect();
-            assert_eq!(base(&listen), want);
+            assert_eq!(base_url(&listen), want);
         }
     }
 }

@@ -7,7 +7,7 @@ use galgo_spawn::{identity::effective_uid, owners::RunsAs, words};
 use crate::config::{self, Cgi, Config, Identity};
 
 /// Looks up the identity that `--user NAME[:GROUP]` names.
-pub(super) fn user(typed: &str) -> Result<Identity, String> {
+pub(super) fn resolve_user(typed: &str) -> Result<Identity, String> {
     let named = typed.split_once(':');
     let (user, group) = named.map_or((typed, None), |(user, group)| (user, Some(group)));
     let found = config::identity(user, group).map_err(|e| format!("--user {typed}: {e}"))?;
@@ -20,28 +20,32 @@ pub(super) fn user(typed: &str) -> Result<Identity, String> {
 }
 
 /// Becomes the user that the programs of a route run as: the server's user, unless the route names another.
-pub(super) fn assume_for(config: &Config, cgi: &Cgi, program: &Path) -> Result<(), String> {
+pub(super) fn assume_identity_for(
+    config: &Config,
+    cgi: &Cgi,
+    program: &Path,
+) -> Result<(), String> {
     let Some(remit) = &cgi.remit else {
-        return assume(config);
+        return assume_identity(config);
     };
     if effective_uid() != 0 {
         return Ok(());
     }
     let uid = match remit.runs_as() {
-        RunsAs::Server(_) => return assume(config),
+        RunsAs::Server(_) => return assume_identity(config),
         RunsAs::User(user) => user.uid,
         RunsAs::Owner { .. } => {
-            let shown = words::path(program);
+            let shown = words::escape_path(program);
             let file = program.metadata().map_err(|e| format!("{shown}: {e}"))?;
             file.uid()
         }
     };
-    let identity = remit.identity(uid).map_err(|e| e.to_string())?;
+    let identity = remit.resolve_identity(uid).map_err(|e| e.to_string())?;
     crate::serve::become_user(&identity)
 }
 
 /// Becomes the user that the server would become, so that later steps meet the same permissions.
-pub(super) fn assume(config: &Config) -> Result<(), String> {
+pub(super) fn assume_identity(config: &Config) -> Result<(), String> {
     // Find `galgo-wasm` now: that user may not enter the folder that galgo's own program lies in.
     galgo_handlers::wasm::beside();
     match &config.identity {

@@ -36,18 +36,18 @@ impl FromStr for ListenArgument {
 ///
 /// # Errors
 /// A sentence: an address is named twice.
-pub(super) fn apply(all: &[ListenArgument], config: &mut Config) -> Result<(), String> {
+pub(super) fn apply_arguments(all: &[ListenArgument], config: &mut Config) -> Result<(), String> {
     config.listen_nowhere();
     for asked in all {
         match asked {
             ListenArgument::At(listen) => config.listen_at(listen.clone())?,
-            ListenArgument::Public(host) => public(config, host),
+            ListenArgument::Public(host) => listen_publicly(config, host),
         }
     }
     Ok(())
 }
 
-fn public(config: &mut Config, host: &str) {
+fn listen_publicly(config: &mut Config, host: &str) {
     // Without IPv6 there is no `[::]` to listen on.
     let ipv6 = Path::new("/proc/net/if_inet6").exists();
     let ipv6 = ipv6.then_some(IpAddr::from([0; 16]));
@@ -66,11 +66,11 @@ fn public(config: &mut Config, host: &str) {
     let named = tls
         .certificates
         .iter()
-        .any(|one| names(one.certificate.names()));
+        .any(|one| names(one.certificate.host_names()));
     if !named {
         let automatic = tls
             .automatic
-            .get_or_insert_with(|| Automatic::of(Vec::new()));
+            .get_or_insert_with(|| Automatic::for_hosts(Vec::new()));
         if !names(&automatic.hosts) {
             automatic.hosts.push(host.to_owned());
         }
@@ -98,7 +98,7 @@ mod tests {
     fn of(texts: &[&str]) -> Config {
         let all: Vec<_> = texts.iter().map(|text| text.parse().unwrap()).collect();
         let mut config = Config::default();
-        apply(&all, &mut config).unwrap();
+        apply_arguments(&all, &mut config).unwrap();
         config
     }
 
@@ -118,7 +118,7 @@ mod tests {
         assert!(listens.len() <= 5, "{listens:?}");
         assert!(config.tls.redirect);
         let hosts = vec!["example.org".to_owned(), "www.example.org".to_owned()];
-        assert_eq!(config.tls.automatic, Some(Automatic::of(hosts)));
+        assert_eq!(config.tls.automatic, Some(Automatic::for_hosts(hosts)));
     }
 
     #[test]

@@ -92,13 +92,13 @@ impl Check {
             return url::check(&self.site, &self.url, &url);
         }
         match self.warm.take() {
-            None => check::check(&self.site),
+            None => check::check_site(&self.site),
             // `--warm site` names the folder.
             Some(Some(dir)) if dir.is_dir() => {
                 self.site.dir = dir;
-                run::warm::check(&self.site, None)
+                run::warm::check_programs(&self.site, None)
             }
-            Some(program) => run::warm::check(&self.site, program.as_deref()),
+            Some(program) => run::warm::check_programs(&self.site, program.as_deref()),
         }
     }
 }
@@ -109,12 +109,12 @@ pub fn main() -> ExitCode {
     starter();
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(e) => return usage(&e),
+        Err(e) => return print_usage(&e),
     };
     let done = match args.command {
-        Command::Serve(args) => serve::serve(&args),
-        Command::Spawner(args) => serve::spawner(&args),
-        Command::Run(args) => run::run(&args),
+        Command::Serve(args) => serve::serve_site(&args),
+        Command::Spawner(args) => serve::serve_as_spawner(&args),
+        Command::Run(args) => run::run_program(&args),
         Command::Check(args) => args.run(),
         Command::Passwd(args) => passwd::passwd(&args),
         Command::Version => {
@@ -123,15 +123,15 @@ pub fn main() -> ExitCode {
         }
     };
     done.unwrap_or_else(|message| {
-        eprintln!("galgo: {}", screen::lines(message));
+        eprintln!("galgo: {}", screen::escape_lines(message));
         ExitCode::FAILURE
     })
 }
 
 /// Prints help and version if asked for, else the error in the arguments.
-fn usage(e: &clap::Error) -> ExitCode {
+fn print_usage(e: &clap::Error) -> ExitCode {
     let text = e.render().to_string();
-    match screen::lines(&text) {
+    match screen::escape_lines(&text) {
         // Standard output may have no reader.
         shown if shown == text => drop(e.print()),
         shown => eprint!("{shown}"),
@@ -141,9 +141,12 @@ fn usage(e: &clap::Error) -> ExitCode {
     {
         match first.metadata() {
             Ok(m) if m.is_dir() => {
-                eprintln!("\nTo serve it: galgo serve {}", words::argument(&first))
+                eprintln!(
+                    "\nTo serve it: galgo serve {}",
+                    words::shell_argument(&first)
+                )
             }
-            Ok(_) => eprintln!("\nTo run it: galgo run {}", words::argument(&first)),
+            Ok(_) => eprintln!("\nTo run it: galgo run {}", words::shell_argument(&first)),
             Err(_) => {}
         }
     }

@@ -11,19 +11,19 @@ pub(super) struct Paint(bool);
 impl Paint {
     /// Chooses colours for output to `stream`. Output is plain in a pipe, on a dumb terminal, and if NO_COLOR is set
     /// (no-color.org).
-    pub(super) fn on(stream: &impl IsTerminal) -> Self {
+    pub(super) fn for_stream(stream: &impl IsTerminal) -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|t| t == "dumb");
         Self(stream.is_terminal() && !set("NO_COLOR") && !dumb)
     }
 
     #[cfg(test)]
-    pub(super) fn plain() -> Self {
+    pub(super) fn without_colour() -> Self {
         Self(false)
     }
 
     /// Returns the mark at the beginning of a line of that verdict.
-    pub(super) fn mark(self, verdict: Severity) -> String {
+    pub(super) fn verdict_mark(self, verdict: Severity) -> String {
         match verdict {
             Severity::Fine => self.sgr("32", "ok  "),
             Severity::Note => self.faint("note"),

@@ -9,7 +9,7 @@ use std::{
 };
 
 use galgo_handlers::steps::passwords::hash;
-use galgo_spawn::{readable::unreadable, words};
+use galgo_spawn::{readable::explain_unreadable, words};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::config::Config;
@@ -46,11 +46,11 @@ pub(super) fn passwd(args: &PasswdArgs) -> Result<ExitCode, String> {
     }
     let mut line = None;
     if !args.delete {
-        let password = password(user).map_err(|e| format!("no password: {e}"))?;
-        let hash = hash::make(password.as_bytes(), args.argon2)?;
+        let password = ask_password(user).map_err(|e| format!("no password: {e}"))?;
+        let hash = hash::hash_password(password.as_bytes(), args.argon2)?;
         line = Some(format!("{user}:{hash}"));
     }
-    let shown = words::path(&args.file);
+    let shown = words::escape_path(&args.file);
     let found = change(&args.file, user, line).map_err(|e| format!("{shown}: {e}"))?;
     match (args.delete, found) {
         (true, false) => return Err(format!("{shown} has no user {user:?}")),
@@ -83,11 +83,11 @@ fn unreadable_to_server(file: &Path, config: Option<&Path>) -> Option<String> {
     let mut read = read.filter_map(|config| Config::load(config).ok());
     let is_real = |named: &Path| named.canonicalize().is_ok_and(|named| named == real);
     let config = read.find(|config| config.password_files().any(is_real))?;
-    unreadable(file, &config.identity?)
+    explain_unreadable(file, &config.identity?)
 }
 
 /// Reads a password: on a terminal twice and without an echo, else the first line.
-fn password(user: &str) -> io::Result<String> {
+fn ask_password(user: &str) -> io::Result<String> {
     let mut typed = String::new();
     let mut again = None;
     if io::stdin().is_terminal() {

@@ -6,7 +6,7 @@ use std::{borrow::Cow, fmt::Display, io::IsTerminal};
 use galgo_spawn::words::escape;
 
 /// Escapes each line.
-pub(super) fn lines(text: impl Display) -> String {
+pub(super) fn escape_lines(text: impl Display) -> String {
     let text = text.to_string();
     let lines: Vec<_> = text.split('\n').map(|l| escape(l.as_bytes())).collect();
     lines.join("\n")
@@ -22,7 +22,7 @@ pub(super) struct Screen {
 
 impl Screen {
     /// Prepares output to `stream`.
-    pub(super) fn on(stream: &impl IsTerminal) -> Self {
+    pub(super) fn for_stream(stream: &impl IsTerminal) -> Self {
         Self {
             terminal: stream.is_terminal(),
             part: Vec::new(),
@@ -30,23 +30,23 @@ impl Screen {
     }
 
     /// Returns the text to write for `bytes`.
-    pub(super) fn take<'b>(&mut self, bytes: &'b [u8]) -> Cow<'b, [u8]> {
+    pub(super) fn escape_chunk<'b>(&mut self, bytes: &'b [u8]) -> Cow<'b, [u8]> {
         if !self.terminal {
             return bytes.into();
         }
         let mut all = std::mem::take(&mut self.part);
         all.extend_from_slice(bytes);
         self.part = all.split_off(all.len() - unfinished(&all));
-        shown(&all).into()
+        escape_for_terminal(&all).into()
     }
 
     /// Returns the text for the bytes that are left.
-    pub(super) fn end(&mut self) -> Vec<u8> {
-        shown(&std::mem::take(&mut self.part))
+    pub(super) fn escape_rest(&mut self) -> Vec<u8> {
+        escape_for_terminal(&std::mem::take(&mut self.part))
     }
 }
 
-fn shown(bytes: &[u8]) -> Vec<u8> {
+fn escape_for_terminal(bytes: &[u8]) -> Vec<u8> {
     let lines = bytes.split_inclusive(|&b| b == b'\n');
     let lines = lines.map(|line| match line.strip_suffix(b"\n") {
         Some(line) => escape(line.strip_suffix(b"\r").unwrap_or(line)) + "\n",
@@ -80,7 +80,11 @@ mod tests {
                 terminal: true,
                 part: Vec::new(),
             };
-            [screen.take(&bytes).into_owned(), screen.end()].concat()
+            [
+                screen.escape_chunk(&bytes).into_owned(),
+                screen.escape_rest(),
+            ]
+            .concat()
         };
         let want = "a\nä\\u{1b}[2J\\u{202e}x\\r\u{1f600}\n\\xff\\xe2\\x80\\xf0\\x9f";
         assert_eq!(String::from_utf8(whole).unwrap(), want);
@@ -91,9 +95,9 @@ mod tests {
             };
             let mut all = Vec::new();
             for piece in bytes.chunks(size) {
-                all.extend_from_slice(&screen.take(piece));
+                all.extend_from_slice(&screen.escape_chunk(piece));
             }
-            all.extend(screen.end());
+            all.extend(screen.escape_rest());
             assert_eq!(String::from_utf8(all).unwrap(), want, "{size}");
         }
     }
@@ -104,7 +108,7 @@ mod tests {
             terminal: false,
             part: Vec::new(),
         };
-        assert_eq!(&*screen.take(b"\x1b\xff\r"), b"\x1b\xff\r");
-        assert!(screen.end().is_empty());
+        assert_eq!(&*screen.escape_chunk(b"\x1b\xff\r"), b"\x1b\xff\r");
+        assert!(screen.escape_rest().is_empty());
     }
 }

@@ -13,7 +13,7 @@ use super::{
     found, identity,
     listen::{self, ListenArgument},
     paint::Paint,
-    screen::lines,
+    screen::escape_lines,
     site::SiteArgs,
 };
 use crate::{
@@ -35,13 +35,13 @@ pub(super) struct ServeArgs {
 }
 
 /// Serves until a signal ends it.
-pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode, String> {
+pub(super) fn serve_site(args: &ServeArgs) -> Result<ExitCode, String> {
     let program = Invocation::of_this_process();
-    let inherited = Inherited::take()?;
+    let inherited = Inherited::from_environment()?;
     let predecessor = inherited.predecessor.clone();
     let served = serve_with(args, inherited, program);
     if let (Err(words), Some(predecessor)) = (&served, predecessor) {
-        predecessor.failed(words);
+        predecessor.report_failure(words);
     }
     served
 }
@@ -51,39 +51,39 @@ fn serve_with(
     inherited: Inherited,
     program: Invocation,
 ) -> Result<ExitCode, String> {
-    let (own, passed) = (args.site.file(), inherited.passed.clone());
+    let (own, passed) = (args.site.config_file(), inherited.passed.clone());
     let config = configured(args, None, &passed)?;
     let ready = ReadyServer::prepare(config, inherited, program)?;
-    greet(&ready);
+    print_greeting(&ready);
     let args = args.clone();
     // If the file is gone at a reload, that is an error, because the convention would serve something else.
     let load = move || configured(&args, own.as_deref(), &passed);
-    Ok(match ready.run(Arc::new(load))? {
+    Ok(match ready.run_until_signal(Arc::new(load))? {
         End::Drained => ExitCode::SUCCESS,
         End::AtOnce => ExitCode::from(130),
     })
 }
 
 /// Runs the process that starts programs as other users, for the server that was started with the same arguments.
-pub(super) fn spawner(args: &ServeArgs) -> Result<ExitCode, String> {
-    let own = args.site.file();
-    crate::serve::owners::spawn(Invocation::of_spawner(), || {
-        own.as_deref().map_or(Ok(()), is_roots_own)?;
-        let config = read(args, own.as_deref())?;
+pub(super) fn serve_as_spawner(args: &ServeArgs) -> Result<ExitCode, String> {
+    let own = args.site.config_file();
+    crate::serve::owners::run_spawner(Invocation::of_spawner(), || {
+        own.as_deref().map_or(Ok(()), check_root_owned)?;
+        let config = read_config(args, own.as_deref())?;
         let mut included = config.included.iter();
-        included.try_for_each(|file| is_roots_own(file))?;
+        included.try_for_each(|file| check_root_owned(file))?;
         Ok(config)
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Checks that only root can change a file that decides which users programs run as. Nothing is checked without root's rights.
-fn is_roots_own(file: &Path) -> Result<(), String> {
+fn check_root_owned(file: &Path) -> Result<(), String> {
     if effective_uid() != 0 {
         return Ok(());
     }
-    let path = words::path(file);
-    match trusted_path::roots_own(file) {
+    let path = words::escape_path(file);
+    match trusted_path::open_roots_file(file) {
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err(format!(
             "{path} says how programs are started with root's rights, and others than root may change it: have root own it and the folders \
@@ -96,46 +96,54 @@ fn is_roots_own(file: &Path) -> Result<(), String> {
 /// Reads the current configuration and applies the command line; `own`: the configuration file of the folder, which must exist
 /// then.
 fn configured(args: &ServeArgs, own: Option<&Path>, passed: &Passed) -> Result<Config, String> {
-    let mut config = read(args, own)?;
+    let mut config = read_config(args, own)?;
     passed.resolve(&mut config)?;
     Ok(config)
 }
 
 /// Reads the same configuration, without the sockets that were passed.
-fn read(args: &ServeArgs, own: Option<&Path>) -> Result<Config, String> {
-    let user = args.user.as_deref().map(identity::user).transpose()?;
+fn read_config(args: &ServeArgs, own: Option<&Path>) -> Result<Config, String> {
+    let user = args
+        .user
+        .as_deref()
+        .map(identity::resolve_user)
+        .transpose()?;
     let user = user.as_ref();
     let mut config = match own {
         Some(file) => Config::load_as(file, user).map_err(|e| e.to_string())?,
-        None => args.site.load_as(user)?,
+        None => args.site.load_config_as(user)?,
     };
     if !args.listen.is_empty() {
-        listen::apply(&args.listen, &mut config)?;
+        listen::apply_arguments(&args.listen, &mut config)?;
     }
     Ok(config)
 }
 
 /// Prints first the addresses that the server listens on, then the routes and programs that it serves. If standard output has no
 /// reader, the server still serves.
-fn greet(ready: &ReadyServer) {
+fn print_greeting(ready: &ReadyServer) {
     let mut out = std::io::stdout().lock();
-    for bound in ready.bound() {
-        let _ = writeln!(out, "listening on {}", lines(bound.listen.url()));
+    for bound in ready.bound_addresses() {
+        let _ = writeln!(
+            out,
+            "listening on {}",
+            escape_lines(bound.listen.browser_url())
+        );
     }
-    let listeners = || ready.bound().iter().map(|b| &b.listen);
+    let listeners = || ready.bound_addresses().iter().map(|b| &b.listen);
     let public = listen::public_url(ready.config(), listeners());
-    let base = public.unwrap_or_else(|| found::base(listeners()));
-    let paint = Paint::on(&out);
-    let _ = found::table(&mut out, ready.config(), &base, paint);
+    let base = public.unwrap_or_else(|| found::base_url(listeners()));
+    let paint = Paint::for_stream(&out);
+    let _ = found::print_route_table(&mut out, ready.config(), &base, paint);
     if std::io::stdin().is_terminal() && out.is_terminal() {
         let _ = writeln!(out, "  Ctrl-C ends it\n");
     }
     let _ = out.flush();
-    let gaps = isolation::gaps(ready.config());
+    let gaps = isolation::find_gaps(ready.config());
     let closed = ready.config().unreadable_passwords();
     let warnings = ready.config().warnings.iter();
     for warning in warnings.chain(&closed).chain(&gaps).chain(ready.left_out()) {
-        eprintln!("galgo: warning: {}", lines(warning));
+        eprintln!("galgo: warning: {}", escape_lines(warning));
     }
     if effective_uid() == 0 {
         eprintln!(

@@ -14,18 +14,18 @@ use super::{
     asked::{UrlArgs, request},
     identity,
     run::caller::BlockingCaller,
-    screen::lines,
+    screen::escape_lines,
     site::SiteArgs,
 };
 use crate::{config::Config, trace::Trace};
 
 /// Prints the steps that would answer the URL.
 pub(super) fn check(site: &SiteArgs, args: &UrlArgs, url: &str) -> Result<ExitCode, String> {
-    let config = site.load()?;
-    identity::assume(&config)?;
+    let config = site.load_config()?;
+    identity::assume_identity(&config)?;
     let (head, link) = request(&config, args, url)?;
     let trace = UrlTracer::new(config)?.trace_request(head, &link);
-    let line = |(step, says)| format!("{step:<18} {}\n", lines(says));
+    let line = |(step, says)| format!("{step:<18} {}\n", escape_lines(says));
     let text: String = trace.into_lines().into_iter().map(line).collect();
     // A reader that closes the pipe has read enough.
     let _ = io::stdout().write_all(text.as_bytes());

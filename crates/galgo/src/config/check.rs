@@ -10,7 +10,7 @@ use std::{
 
 use galgo_spawn::{
     Limits,
-    identity::{Identity, group, lookup},
+    identity::{Identity, resolve_group, resolve_identity},
 };
 use toml::Spanned;
 
@@ -34,7 +34,7 @@ const EMPTY: &str = "the file is empty. Where it is not just being written, remo
 
 /// Reads, checks and opens everything that `source`, the text of `file`, says. The server becomes `user`, if there is one,
 /// instead of the user that the file names. `left_out`: files that `include` names but that are not used.
-pub(super) fn config(
+pub(super) fn check_config(
     file: &Path,
     source: &str,
     user: Option<&Identity>,
@@ -44,56 +44,64 @@ pub(super) fn config(
     // An editor that writes in place empties the file first. Read at that moment, the file would be a configuration of
     // defaults, and a reload would close the listeners.
     if source.trim().is_empty() {
-        return Err(text.error(0..0, EMPTY));
+        return Err(text.error_at(0..0, EMPTY));
     }
     let mut misread = Misread::default();
-    let mut raw: RawConfig = misread.read(&text, source, 0).unwrap_or_default();
+    let mut raw: RawConfig = misread.parse_source(&text, source, 0).unwrap_or_default();
     let wrong = &mut Vec::new();
     let included = or_default(
         wrong,
-        include::sites(&mut text, &mut raw, left_out, &mut misread),
+        include::read_included(&mut text, &mut raw, left_out, &mut misread),
     );
     let all_read = wrong.is_empty() && misread.is_empty();
     let d = Config::default();
     let mut config = Config {
         included,
-        trusted: or_default(wrong, text.trusted(&raw)),
-        socket_mode: mask(&raw.socket_mode, d.socket_mode),
-        socket_group: or_default(wrong, text.socket_group(&raw)),
-        supplementary_groups: or_default(wrong, text.supplementary_groups(&raw)),
-        identity: user.cloned().or(or_default(wrong, text.identity(&raw))),
-        min_uid: or_default(wrong, text.number(&raw.min_uid, d.min_uid, 1, 60_000)),
-        min_gid: or_default(wrong, text.number(&raw.min_gid, d.min_gid, 1, 60_000)),
+        trusted: or_default(wrong, text.check_trusted(&raw)),
+        socket_mode: mask_or_default(&raw.socket_mode, d.socket_mode),
+        socket_group: or_default(wrong, text.check_socket_group(&raw)),
+        supplementary_groups: or_default(wrong, text.check_supplementary_groups(&raw)),
+        identity: user
+            .cloned()
+            .or(or_default(wrong, text.check_identity(&raw))),
+        min_uid: or_default(wrong, text.check_number(&raw.min_uid, d.min_uid, 1, 60_000)),
+        min_gid: or_default(wrong, text.check_number(&raw.min_gid, d.min_gid, 1, 60_000)),
         event_loops: or_default(wrong, text.or_derived(&raw.workers, d.event_loops, 1024)),
-        umask: mask(&raw.umask, d.umask),
-        path: or_default(wrong, text.search_path(&raw, d.path)),
-        log: or_default(wrong, text.log(&raw)),
-        pid_file: or_default(wrong, where_typed(&raw.pid_file, |path| text.path(path))),
-        cache: or_default(wrong, text.path_or_auto(&raw.cache)),
-        spool: or_default(wrong, text.spool(&raw)),
-        dev_errors: DevErrors::of(raw.dev_errors.as_ref().map(Spanned::get_ref)),
+        umask: mask_or_default(&raw.umask, d.umask),
+        path: or_default(wrong, text.check_search_path(&raw, d.path)),
+        log: or_default(wrong, text.check_logs(&raw)),
+        pid_file: or_default(
+            wrong,
+            where_typed(&raw.pid_file, |path| text.resolve_path(path)),
+        ),
+        cache: or_default(wrong, text.check_path_or_auto(&raw.cache)),
+        spool: or_default(wrong, text.check_spool(&raw)),
+        dev_errors: DevErrors::from_typed(raw.dev_errors.as_ref().map(Spanned::get_ref)),
         shutdown_grace: or_default(
             wrong,
-            text.time(&raw.shutdown_grace, d.shutdown_grace, 0, 3_600_000),
+            text.check_time(&raw.shutdown_grace, d.shutdown_grace, 0, 3_600_000),
         ),
-        http: or_default(wrong, text.http(&raw)),
-        templates: or_default(wrong, text.templates(&raw)),
-        admission: or_default(wrong, text.admission(&raw)),
-        interpreters: or_default(wrong, text.interpreters(&raw)),
+        http: or_default(wrong, text.check_http(&raw)),
+        templates: or_default(wrong, text.check_templates(&raw)),
+        admission: or_default(wrong, text.check_admission(&raw)),
+        interpreters: or_default(wrong, text.check_interpreters(&raw)),
         ..d
     };
     keep_groups(&mut config);
-    or_default(wrong, text.listen(&raw, &mut config));
+    or_default(wrong, text.check_listen(&raw, &mut config));
     read_defaults(&text, &raw, &mut config, wrong);
-    config.tls = or_default(wrong, text.tls(&raw, &mut config.warnings));
-    config.rewrites = or_default(wrong, text.rewrites(&raw));
-    config.errors = or_default(wrong, text.errors(&raw.errors));
-    let sites = text.or_warn(text.sites(&raw, &config));
+    config.tls = or_default(wrong, text.check_tls(&raw, &mut config.warnings));
+    config.rewrites = or_default(wrong, text.check_rewrites(&raw));
+    config.errors = or_default(wrong, text.check_errors(&raw.errors));
+    let sites = text.or_warn(text.check_sites(&raw, &config));
     config.sites = or_default(wrong, sites).flatten();
-    or_default(wrong, routes::fill(&text, &raw, all_read, &mut config));
-    config.read = text.read();
-    config.warnings.extend(text.warnings());
-    ConfigError::all(misread.with(std::mem::take(wrong))).map_or(Ok(config), Err)
+    or_default(
+        wrong,
+        routes::fill_routes(&text, &raw, all_read, &mut config),
+    );
+    config.read = text.take_read_files();
+    config.warnings.extend(text.take_warnings());
+    ConfigError::join_errors(misread.join_errors(std::mem::take(wrong))).map_or(Ok(config), Err)
 }
 
 /// Reads `[defaults]`.
@@ -106,8 +114,8 @@ fn read_defaults(
     let Some(raw) = raw.defaults.as_ref().map(Spanned::get_ref) else {
         return;
     };
-    config.options = or_default(wrong, text.options(raw, &config.options));
-    config.rate_limit = or_default(wrong, text.rate_limit(&raw.rate_limit, None));
+    config.options = or_default(wrong, text.check_options(raw, &config.options));
+    config.rate_limit = or_default(wrong, text.check_rate_limit(&raw.rate_limit, None));
     let runs_as = text.runs_as(&raw.user, &raw.group, config);
     config.runs_as = or_default(wrong, runs_as);
 }
@@ -130,20 +138,21 @@ fn or_default<T: Default>(wrong: &mut Vec<ConfigError>, checked: Checked<T>) -> 
 }
 
 impl ConfigText<'_> {
-    fn identity(&self, raw: &RawConfig) -> Checked<Option<Identity>> {
+    fn check_identity(&self, raw: &RawConfig) -> Checked<Option<Identity>> {
         let Some(user) = &raw.user else {
             self.refuse(place(&raw.group), "needs a `user` beside it")?;
             return Ok(None);
         };
         let group = raw.group.as_ref();
-        let found = lookup(user.get_ref(), group.map(|g| g.get_ref().as_str())).map_err(|e| {
-            // The group is at fault only if the user alone can be found.
-            let alone = lookup(user.get_ref(), None).is_ok();
-            let at = group.filter(|_| alone).unwrap_or(user);
-            self.error(at.span(), format!("{e}: create it or correct the name"))
-        })?;
+        let found =
+            resolve_identity(user.get_ref(), group.map(|g| g.get_ref().as_str())).map_err(|e| {
+                // The group is at fault only if the user alone can be found.
+                let alone = resolve_identity(user.get_ref(), None).is_ok();
+                let at = group.filter(|_| alone).unwrap_or(user);
+                self.error_at(at.span(), format!("{e}: create it or correct the name"))
+            })?;
         if found.uid == 0 {
-            return Err(self.error(
+            return Err(self.error_at(
                 user.span(),
                 "galgo does not serve as root: name a user without privileges (www-data)",
             ));
@@ -151,13 +160,13 @@ impl ConfigText<'_> {
         Ok(Some(found))
     }
 
-    fn supplementary_groups(&self, raw: &RawConfig) -> Checked<Vec<u32>> {
+    fn check_supplementary_groups(&self, raw: &RawConfig) -> Checked<Vec<u32>> {
         each_typed(&raw.supplementary_groups, |typed| {
-            let gid = group(typed.get_ref()).map_err(|e| {
-                self.error(typed.span(), format!("{e}: create it or correct the name"))
+            let gid = resolve_group(typed.get_ref()).map_err(|e| {
+                self.error_at(typed.span(), format!("{e}: create it or correct the name"))
             })?;
             match gid {
-                0 => Err(self.error(
+                0 => Err(self.error_at(
                     typed.span(),
                     "programs never run in the group of root: delete it",
                 )),
@@ -166,7 +175,7 @@ impl ConfigText<'_> {
         })
     }
 
-    fn search_path(&self, raw: &RawConfig, default: String) -> Checked<String> {
+    fn check_search_path(&self, raw: &RawConfig, default: String) -> Checked<String> {
         let Some(path) = &raw.path else {
             return Ok(default);
         };
@@ -174,55 +183,60 @@ impl ConfigText<'_> {
         let mut folders = path.get_ref().split(':');
         if !folders.all(|folder| folder.starts_with('/')) {
             let message = "every folder begins with \"/\": \"/usr/local/bin:/usr/bin:/bin\"";
-            return Err(self.error(path.span(), message));
+            return Err(self.error_at(path.span(), message));
         }
         self.no_nul(path)
     }
 
     /// Returns an absolute path; `None` for "auto".
-    fn path_or_auto(&self, typed: &Typed<String>) -> Checked<Option<PathBuf>> {
+    fn check_path_or_auto(&self, typed: &Typed<String>) -> Checked<Option<PathBuf>> {
         match typed {
-            Some(typed) if typed.get_ref() != "auto" => self.path(typed).map(Some),
+            Some(typed) if typed.get_ref() != "auto" => self.resolve_path(typed).map(Some),
             _ => Ok(None),
         }
     }
 
-    fn spool(&self, raw: &RawConfig) -> Checked<SpoolSettings> {
+    fn check_spool(&self, raw: &RawConfig) -> Checked<SpoolSettings> {
         let d = SpoolSettings::default();
-        let folder = self.path_or_auto(&raw.spool)?;
+        let folder = self.check_path_or_auto(&raw.spool)?;
         if let (Some(typed), Some(path)) = (&raw.spool, &folder)
             && !path.is_dir()
         {
             let message = format!("{} is no folder: create it", path.display());
-            return Err(self.error(typed.span(), message));
+            return Err(self.error_at(typed.span(), message));
         }
         Ok(SpoolSettings {
             folder,
-            limit: self.number(&raw.spool_limit, d.limit, 0, T)?,
-            memory: self.number(&raw.spool_memory, d.memory, 0, T)?,
+            limit: self.check_number(&raw.spool_limit, d.limit, 0, T)?,
+            memory: self.check_number(&raw.spool_memory, d.memory, 0, T)?,
         })
     }
 
-    fn http(&self, raw: &RawConfig) -> Checked<Http> {
+    fn check_http(&self, raw: &RawConfig) -> Checked<Http> {
         let d = Http::default();
         let http = Http {
-            head_timeout: self.time(&raw.head_timeout, d.head_timeout, 1000, 3_600_000)?,
-            keep_alive: self.time(&raw.keep_alive, d.keep_alive, 0, 3_600_000)?,
+            head_timeout: self.check_time(&raw.head_timeout, d.head_timeout, 1000, 3_600_000)?,
+            keep_alive: self.check_time(&raw.keep_alive, d.keep_alive, 0, 3_600_000)?,
             rates: Rates {
-                least: self.number(&raw.min_rate, d.rates.least, 0, G)?,
-                busy: self.number(&raw.busy_rate, d.rates.busy, 0, G)?,
-                grace: self.time(&raw.rate_grace, d.rates.grace, 1000, 3_600_000)?,
+                least: self.check_number(&raw.min_rate, d.rates.least, 0, G)?,
+                busy: self.check_number(&raw.busy_rate, d.rates.busy, 0, G)?,
+                grace: self.check_time(&raw.rate_grace, d.rates.grace, 1000, 3_600_000)?,
             },
-            max_connections: self.number(&raw.max_connections, d.max_connections, 0, 1_000_000)?,
-            max_connections_per_client: self.number(
+            max_connections: self.check_number(
+                &raw.max_connections,
+                d.max_connections,
+                0,
+                1_000_000,
+            )?,
+            max_connections_per_client: self.check_number(
                 &raw.max_connections_per_client,
                 d.max_connections_per_client,
                 0,
                 1_000_000,
             )?,
-            max_head: self.number(&raw.max_head, d.max_head, K, M)?,
-            max_fields: self.number(&raw.max_fields, d.max_fields, 8, 10_000)?,
-            max_target: self.number(&raw.max_target, d.max_target, 256, 64 * K)?,
+            max_head: self.check_number(&raw.max_head, d.max_head, K, M)?,
+            max_fields: self.check_number(&raw.max_fields, d.max_fields, 8, 10_000)?,
+            max_target: self.check_number(&raw.max_target, d.max_target, 256, 64 * K)?,
             encoded_slash: self.one_of(
                 &raw.encoded_slash,
                 d.encoded_slash,
@@ -233,41 +247,41 @@ impl ConfigText<'_> {
         if let Some(at) = &raw.max_target
             && http.max_target > http.max_head
         {
-            return Err(self.error(at.span(), "is larger than `max_head`, which contains it"));
+            return Err(self.error_at(at.span(), "is larger than `max_head`, which contains it"));
         }
         Ok(http)
     }
 
-    fn templates(&self, raw: &RawConfig) -> Checked<TemplateSettings> {
+    fn check_templates(&self, raw: &RawConfig) -> Checked<TemplateSettings> {
         const DAY: u64 = 24 * 3_600_000;
         let d = TemplateSettings::default();
         Ok(TemplateSettings {
-            count: self.number(&raw.max_templates, d.count, 0, 10_000)?,
-            memory: self.number(&raw.templates_memory, d.memory, 0, T)?,
-            idle: self.time(&raw.template_idle, d.idle, 1000, 30 * DAY)?,
+            count: self.check_number(&raw.max_templates, d.count, 0, 10_000)?,
+            memory: self.check_number(&raw.templates_memory, d.memory, 0, T)?,
+            idle: self.check_time(&raw.template_idle, d.idle, 1000, 30 * DAY)?,
             wait: d.wait,
         })
     }
 
-    fn admission(&self, raw: &RawConfig) -> Checked<AdmissionSettings> {
+    fn check_admission(&self, raw: &RawConfig) -> Checked<AdmissionSettings> {
         let d = AdmissionSettings::default();
         Ok(AdmissionSettings {
             running: self.or_derived(&raw.max_running, d.running, 100_000)?,
-            running_per_client: self.number(&raw.max_running_per_client, 0, 0, 100_000)?,
-            cpu_share: self.number(&raw.cpu_share, d.cpu_share, 0, 100)?,
-            queue: self.number(&raw.queue, d.queue, 0, 1_000_000)?,
-            wait: self.time(&raw.queue_wait, d.wait, 0, 3_600_000)?,
+            running_per_client: self.check_number(&raw.max_running_per_client, 0, 0, 100_000)?,
+            cpu_share: self.check_number(&raw.cpu_share, d.cpu_share, 0, 100)?,
+            queue: self.check_number(&raw.queue, d.queue, 0, 1_000_000)?,
+            wait: self.check_time(&raw.queue_wait, d.wait, 0, 3_600_000)?,
         })
     }
 
     /// Checks `[interpreters]` and sorts it with the longest extension first, so that `.tar.x` is tried before `.x`.
-    fn interpreters(&self, raw: &RawConfig) -> Checked<Interpreters> {
+    fn check_interpreters(&self, raw: &RawConfig) -> Checked<Interpreters> {
         let mut found = Vec::new();
         for (ending, program) in raw.interpreters.iter().flat_map(|map| map.get_ref()) {
             let name = ending.get_ref();
             if name.len() < 2 || !name.starts_with('.') || name.contains(['/', '\0', '*']) {
                 let message = format!("{name:?} is not an ending: write it as in \".php\"");
-                return Err(self.bare(ending.span(), message));
+                return Err(self.keyless_error(ending.span(), message));
             }
             let path = Path::new(program.get_ref());
             if !path.is_absolute() {
@@ -275,10 +289,10 @@ impl ConfigText<'_> {
                     "{} is not absolute: write the whole path, as /usr/bin/php-cgi",
                     path.display()
                 );
-                return Err(self.error(program.span(), message));
+                return Err(self.error_at(program.span(), message));
             }
             // Without its interpreter, a request for such a file fails; the file's source stays hidden.
-            self.or_warn(self.is_program(program.span(), path, true))?;
+            self.or_warn(self.require_program(program.span(), path, true))?;
             found.push((name.clone(), path.to_owned()));
         }
         found.sort_by_key(|(ending, _)| std::cmp::Reverse(ending.len()));
@@ -286,9 +300,9 @@ impl ConfigText<'_> {
     }
 
     /// Checks the options of programs: each value comes from `raw` if it is typed there, else from `d`.
-    pub(super) fn options(&self, raw: &RawOptions, d: &CgiOptions) -> Checked<CgiOptions> {
+    pub(super) fn check_options(&self, raw: &RawOptions, d: &CgiOptions) -> Checked<CgiOptions> {
         const DAY: u64 = 24 * 3_600_000;
-        let (sandbox, strict) = self.sandbox(raw, d)?;
+        let (sandbox, strict) = self.check_sandbox(raw, d)?;
         Ok(CgiOptions {
             start: self.one_of(
                 &raw.start,
@@ -296,37 +310,42 @@ impl ConfigText<'_> {
                 &[("cold", StartMode::Cold), ("warm", StartMode::Warm)],
                 "is no way to start a program: choose \"cold\" or \"warm\"",
             )?,
-            pass_authorization: flag(&raw.pass_authorization, d.pass_authorization),
+            pass_authorization: flag_or_default(&raw.pass_authorization, d.pass_authorization),
             body: self.one_of(
                 &raw.body,
                 d.body,
                 &[("stream", BodyMode::Stream), ("file", BodyMode::File)],
                 "is no way to hand over a body: choose \"stream\" or \"file\"",
             )?,
-            stream_body: flag(&raw.stream_body, d.stream_body),
-            run_to_completion: flag(&raw.run_to_completion, d.run_to_completion),
-            query_args: flag(&raw.query_args, d.query_args),
-            drop_shellshock: flag(&raw.drop_shellshock, d.drop_shellshock),
-            first_byte_timeout: self.time(&raw.first_byte_timeout, d.first_byte_timeout, 1, DAY)?,
-            idle_timeout: self.time(&raw.idle_timeout, d.idle_timeout, 1, DAY)?,
-            total_timeout: self.time(&raw.total_timeout, d.total_timeout, 1, 7 * DAY)?,
-            kill_grace: self.time(&raw.kill_grace, d.kill_grace, 0, 60_000)?,
-            max_body: self.number(&raw.max_body, d.max_body, 0, T)?,
-            max_reply_head: self.number(&raw.max_reply_head, d.max_reply_head, K, M)?,
-            max_stderr: self.number(&raw.max_stderr, d.max_stderr, 0, G)?,
+            stream_body: flag_or_default(&raw.stream_body, d.stream_body),
+            run_to_completion: flag_or_default(&raw.run_to_completion, d.run_to_completion),
+            query_args: flag_or_default(&raw.query_args, d.query_args),
+            drop_shellshock: flag_or_default(&raw.drop_shellshock, d.drop_shellshock),
+            first_byte_timeout: self.check_time(
+                &raw.first_byte_timeout,
+                d.first_byte_timeout,
+                1,
+                DAY,
+            )?,
+            idle_timeout: self.check_time(&raw.idle_timeout, d.idle_timeout, 1, DAY)?,
+            total_timeout: self.check_time(&raw.total_timeout, d.total_timeout, 1, 7 * DAY)?,
+            kill_grace: self.check_time(&raw.kill_grace, d.kill_grace, 0, 60_000)?,
+            max_body: self.check_number(&raw.max_body, d.max_body, 0, T)?,
+            max_reply_head: self.check_number(&raw.max_reply_head, d.max_reply_head, K, M)?,
+            max_stderr: self.check_number(&raw.max_stderr, d.max_stderr, 0, G)?,
             limits: Limits {
-                may_stay: flag(&raw.run_to_completion, d.run_to_completion),
-                ..self.limits(raw, &d.limits)?
+                may_stay: flag_or_default(&raw.run_to_completion, d.run_to_completion),
+                ..self.check_limits(raw, &d.limits)?
             },
-            no_new_privs: flag(&raw.no_new_privs, d.no_new_privs),
+            no_new_privs: flag_or_default(&raw.no_new_privs, d.no_new_privs),
             sandbox,
             strict,
             max_running: self.optional(&raw.max_running, d.max_running, 1, 100_000)?,
         })
     }
 
-    fn limits(&self, raw: &RawOptions, d: &Limits) -> Checked<Limits> {
-        let (cpu, cpu_percent) = self.cpu(raw, d)?;
+    fn check_limits(&self, raw: &RawOptions, d: &Limits) -> Checked<Limits> {
+        let (cpu, cpu_percent) = self.check_cpu(raw, d)?;
         Ok(Limits {
             cpu,
             cpu_percent,
@@ -342,7 +361,7 @@ impl ConfigText<'_> {
 
 /// Checks of ranges and of fixed words.
 impl ConfigText<'_> {
-    pub(super) fn within<U: Copy + PartialOrd + Display>(
+    pub(super) fn check_within<U: Copy + PartialOrd + Display>(
         &self,
         span: Range<usize>,
         value: U,
@@ -352,11 +371,11 @@ impl ConfigText<'_> {
         if low <= value && value <= high {
             return Ok(value);
         }
-        Err(self.error(span, format!("{value} is out of range: {low} to {high}")))
+        Err(self.error_at(span, format!("{value} is out of range: {low} to {high}")))
     }
 
     /// Checks a duration between `low` and `high` milliseconds.
-    pub(super) fn time(
+    pub(super) fn check_time(
         &self,
         typed: &Typed<Value<Time>>,
         default: Duration,
@@ -367,12 +386,17 @@ impl ConfigText<'_> {
             return Ok(default);
         };
         let value = typed.get_ref().0;
-        let time = self.within(typed.span(), value, Time::ms(low), Time::ms(high))?;
+        let time = self.check_within(
+            typed.span(),
+            value,
+            Time::from_millis(low),
+            Time::from_millis(high),
+        )?;
         Ok(time.0)
     }
 
     /// Checks a number, or a size in bytes, between `low` and `high`.
-    pub(super) fn number<U: Number, N: TryFrom<u64>>(
+    pub(super) fn check_number<U: Number, N: TryFrom<u64>>(
         &self,
         typed: &Typed<Value<U>>,
         default: N,
@@ -381,13 +405,13 @@ impl ConfigText<'_> {
     ) -> Checked<N> {
         match typed {
             None => Ok(default),
-            Some(typed) => self.number_at(typed.span(), typed.get_ref().0, low, high),
+            Some(typed) => self.check_number_at(typed.span(), typed.get_ref().0, low, high),
         }
     }
 
     /// Checks a number up to `high`. A missing value and 0 both stand for `derived`, a value derived from the machine.
     fn or_derived(&self, typed: &Typed<Value<u64>>, derived: usize, high: u64) -> Checked<usize> {
-        let number = self.number(typed, 0, 0, high)?;
+        let number = self.check_number(typed, 0, 0, high)?;
         Ok(if number == 0 { derived } else { number })
     }
 
@@ -405,20 +429,20 @@ impl ConfigText<'_> {
         {
             None => Ok(default),
             Some((_, None)) => Ok(None),
-            Some((span, Some(number))) => self.number_at(span, number, low, high).map(Some),
+            Some((span, Some(number))) => self.check_number_at(span, number, low, high).map(Some),
         }
     }
 
     /// Checks that a number typed at `span` lies between `low` and `high`.
-    pub(super) fn number_at<U: Number, N: TryFrom<u64>>(
+    pub(super) fn check_number_at<U: Number, N: TryFrom<u64>>(
         &self,
         span: Range<usize>,
         number: U,
         low: u64,
         high: u64,
     ) -> Checked<N> {
-        let number = self.within(span.clone(), number, low.into(), high.into())?;
-        N::try_from(number.into()).map_err(|_| self.error(span, "is too large for this machine"))
+        let number = self.check_within(span.clone(), number, low.into(), high.into())?;
+        N::try_from(number.into()).map_err(|_| self.error_at(span, "is too large for this machine"))
     }
 
     /// Returns the value that the typed word stands for in `words`. `wrong`: the message about any other word.
@@ -434,14 +458,14 @@ impl ConfigText<'_> {
         };
         let word = typed.get_ref();
         let found = words.iter().find(|(known, _)| known == word);
-        let other = || self.error(typed.span(), format!("{word:?} {wrong}"));
+        let other = || self.error_at(typed.span(), format!("{word:?} {wrong}"));
         found.map(|(_, meant)| *meant).ok_or_else(other)
     }
 
     /// Checks a text that will become part of an environment or a path.
     pub(super) fn no_nul(&self, typed: &raw::Text) -> Checked<String> {
         if typed.get_ref().contains('\0') {
-            return Err(self.error(typed.span(), "holds a NUL character: remove it"));
+            return Err(self.error_at(typed.span(), "holds a NUL character: remove it"));
         }
         Ok(typed.get_ref().clone())
     }
@@ -452,10 +476,10 @@ pub(super) trait Number: Copy + PartialOrd + Display + From<u64> + Into<u64> {}
 
 impl<U: Copy + PartialOrd + Display + From<u64> + Into<u64>> Number for U {}
 
-fn mask(typed: &Typed<Value<Mask>>, default: u32) -> u32 {
+fn mask_or_default(typed: &Typed<Value<Mask>>, default: u32) -> u32 {
     typed.as_ref().map_or(default, |mask| mask.get_ref().0.0)
 }
 
-pub(super) fn flag(typed: &Typed<bool>, default: bool) -> bool {
+pub(super) fn flag_or_default(typed: &Typed<bool>, default: bool) -> bool {
     typed.as_ref().map_or(default, |typed| *typed.get_ref())
 }

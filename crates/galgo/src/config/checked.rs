@@ -15,7 +15,7 @@ use galgo_proto::forwarded::Trusted;
 use galgo_spawn::{
     identity::Identity,
     owners::{Remit, RunsAs},
-    readable::unreadable,
+    readable::explain_unreadable,
 };
 
 pub use galgo_front::settings::{Http, Listen, Speaks};
@@ -142,7 +142,7 @@ impl Config {
             let files: BTreeSet<_> = self.password_files().collect();
             files
                 .into_iter()
-                .filter_map(move |file| unreadable(file, user))
+                .filter_map(move |file| explain_unreadable(file, user))
         };
         user.flat_map(of).collect()
     }

@@ -10,7 +10,7 @@ use super::checked::{
 };
 
 /// Returns how many processors this process may use.
-fn cores() -> usize {
+fn available_cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
@@ -38,7 +38,7 @@ impl Default for Config {
             runs_as: None,
             min_uid: 1000,
             min_gid: 100,
-            event_loops: cores(),
+            event_loops: available_cores(),
             umask: 0o022,
             path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
             tls: TlsConfig::default(),

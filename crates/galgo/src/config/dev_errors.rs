@@ -10,7 +10,7 @@ use super::{
 };
 
 impl DevErrors {
-    pub(super) fn of(typed: Option<&Switch>) -> Self {
+    pub(super) fn from_typed(typed: Option<&Switch>) -> Self {
         match typed {
             Some(Switch::Is(on)) => Self::Is(*on),
             Some(Switch::Auto) | None => Self::Auto {

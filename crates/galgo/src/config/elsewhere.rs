@@ -22,30 +22,30 @@ use super::{
 const REDIRECT: u16 = 302;
 
 impl ConfigText<'_> {
-    pub(super) fn redirect(&self, route: &RawRoute) -> Checked<Option<Redirect>> {
+    pub(super) fn check_redirect(&self, route: &RawRoute) -> Checked<Option<Redirect>> {
         let Some(typed) = &route.redirect else {
             return Ok(None);
         };
         let raw = typed.get_ref();
         let Some(to) = &raw.to else {
-            return Err(self.error(
+            return Err(self.error_at(
                 typed.span(),
                 "needs `to`: { to = \"https://www.example.org{path}\" }",
             ));
         };
         let port = where_typed(&raw.port, |port| {
-            self.number_at(port.span(), port.get_ref().0, 1, 65535)
+            self.check_number_at(port.span(), port.get_ref().0, 1, 65535)
         })?;
         Ok(Some(Redirect {
-            to: self.destination(to, &[], true)?,
-            status: self.redirect_status(&raw.status)?.unwrap_or(REDIRECT),
-            https: self.scheme(&raw.scheme)?,
+            to: self.check_destination(to, &[], true)?,
+            status: self.check_redirect_status(&raw.status)?.unwrap_or(REDIRECT),
+            https: self.check_scheme(&raw.scheme)?,
             port,
         }))
     }
 
     /// Returns the handler of a route that only redirects: it answers 404 without a body.
-    pub(super) fn redirects_alone(&self, route: &RawRoute) -> Option<Handler> {
+    pub(super) fn redirect_only_handler(&self, route: &RawRoute) -> Option<Handler> {
         let nothing = Respond {
             status: 404,
             content_type: None,
@@ -55,31 +55,32 @@ impl ConfigText<'_> {
         route.redirect.as_ref().map(|_| Handler::Respond(nothing))
     }
 
-    fn redirect_status(&self, typed: &Typed<Value<u64>>) -> Checked<Option<u16>> {
+    fn check_redirect_status(&self, typed: &Typed<Value<u64>>) -> Checked<Option<u16>> {
         where_typed(typed, |typed| {
             let status = u16::try_from(typed.get_ref().0).ok();
             let good = status.filter(|status| [301, 302, 303, 307, 308].contains(status));
             let message = "is not the status of a redirect: 301, 302, 303, 307 or 308";
-            good.ok_or_else(|| self.error(typed.span(), message))
+            good.ok_or_else(|| self.error_at(typed.span(), message))
         })
     }
 
     /// Returns whether the scheme is https; `None` if none is typed.
-    fn scheme(&self, typed: &Typed<String>) -> Checked<Option<bool>> {
+    fn check_scheme(&self, typed: &Typed<String>) -> Checked<Option<bool>> {
         let words = [("https", Some(true)), ("http", Some(false))];
         self.one_of(typed, None, &words, "is neither \"http\" nor \"https\"")
     }
 
     /// Parses a destination: a path or, if `uri` is set, a URI. The host of a URI may hold no value but the request's own
     /// host.
-    fn destination(
+    fn check_destination(
         &self,
         typed: &raw::Text,
         groups: &[&str],
         uri: bool,
     ) -> Checked<TargetTemplate> {
         let text = typed.get_ref();
-        let fail = |message: String| Err(self.error(typed.span(), format!("{text:?} {message}")));
+        let fail =
+            |message: String| Err(self.error_at(typed.span(), format!("{text:?} {message}")));
         let plain = |b: u8| matches!(b, b'!'..=b'~') && b != b'#' && b != b'\\';
         if text.is_empty() || !text.bytes().all(plain) {
             return fail("holds something other than visible ASCII, or # or \\".into());
@@ -116,23 +117,23 @@ impl ConfigText<'_> {
         }
     }
 
-    pub(super) fn tries(&self, route: &RawRoute) -> Checked<Option<Tries>> {
+    pub(super) fn check_tries(&self, route: &RawRoute) -> Checked<Option<Tries>> {
         let Some(typed) = &route.r#try else {
             return Ok(None);
         };
         let Some((last, paths)) = typed.get_ref().split_last() else {
-            return Err(self.error(
+            return Err(self.error_at(
                 typed.span(),
                 "names no path: write it as in [\"{path}\", \"/index.cgi{path}\"]",
             ));
         };
-        let path = |typed: &raw::Text| self.destination(typed, &[], false);
+        let path = |typed: &raw::Text| self.check_destination(typed, &[], false);
         let last = match last.get_ref().strip_prefix('=') {
             None => Last::Path(path(last)?),
             Some(status) => match status.parse() {
                 Ok(status @ 400..=599) => Last::Status(status),
                 _ => {
-                    return Err(self.error(
+                    return Err(self.error_at(
                         last.span(),
                         "is no status of an error: write it as in \"=404\"",
                     ));
@@ -145,23 +146,23 @@ impl ConfigText<'_> {
         }))
     }
 
-    pub(super) fn errors(&self, typed: &Typed<raw::Map>) -> Checked<Option<Errors>> {
+    pub(super) fn check_errors(&self, typed: &Typed<raw::Map>) -> Checked<Option<Errors>> {
         let mut pages = Vec::new();
         for (status, page) in typed.iter().flat_map(|map| map.get_ref()) {
-            let statuses = statuses(status.get_ref()).filter(|(from, _)| *from >= 400);
+            let statuses = parse_statuses(status.get_ref()).filter(|(from, _)| *from >= 400);
             let Some(statuses) = statuses else {
                 let message = format!(
                     "errors: {:?} is no status of an error: 404, or \"5xx\"",
                     status.get_ref()
                 );
-                return Err(self.bare(status.span(), message));
+                return Err(self.keyless_error(status.span(), message));
             };
             let text = page.get_ref();
             let sound = galgo_proto::target::Target::parse(text.as_bytes(), 1024).is_ok();
             if !sound || !text.starts_with('/') || text.starts_with("//") {
                 let message =
                     format!("{text:?} is not the path of a page: begin it with one \"/\"");
-                return Err(self.error(page.span(), message));
+                return Err(self.error_at(page.span(), message));
             }
             pages.push((statuses, text.clone()));
         }
@@ -170,31 +171,31 @@ impl ConfigText<'_> {
         Ok((!pages.is_empty()).then_some(Errors(pages)))
     }
 
-    pub(super) fn rewrites(&self, raw: &RawConfig) -> Checked<Option<Rewrites>> {
+    pub(super) fn check_rewrites(&self, raw: &RawConfig) -> Checked<Option<Rewrites>> {
         let Some(typed) = &raw.rewrite else {
             return Ok(None);
         };
-        let rules = typed.get_ref().iter().map(|rule| self.rewrite(rule));
+        let rules = typed.get_ref().iter().map(|rule| self.check_rewrite(rule));
         let rules = rules.collect::<Checked<Vec<_>>>()?;
         let made = Rewrites::new(rules);
-        made.map(Some).map_err(|e| self.error(typed.span(), e))
+        made.map(Some).map_err(|e| self.error_at(typed.span(), e))
     }
 
-    fn rewrite(&self, typed: &Spanned<RawRewrite>) -> Checked<RewriteRule> {
+    fn check_rewrite(&self, typed: &Spanned<RawRewrite>) -> Checked<RewriteRule> {
         let raw = typed.get_ref();
         let (Some(pattern), Some(to)) = (&raw.pattern, &raw.to) else {
-            return Err(self.bare(typed.span(), "rewrite: needs `pattern` and `to`"));
+            return Err(self.keyless_error(typed.span(), "rewrite: needs `pattern` and `to`"));
         };
-        self.fits_paths(pattern)?;
-        let path = self.regex(pattern, path_pattern)?;
-        let query = where_typed(&raw.query, |query| self.regex(query, query_pattern))?;
+        self.require_first_slash(pattern)?;
+        let path = self.parse_regex(pattern, path_pattern)?;
+        let query = where_typed(&raw.query, |query| self.parse_regex(query, query_pattern))?;
         let of_query = query.iter().flat_map(|query| query.capture_names());
         let groups: Vec<&str> = path.capture_names().chain(of_query).flatten().collect();
-        let status = self.redirect_status(&raw.status)?;
-        let to = self.destination(to, &groups, status.is_some())?;
+        let status = self.check_redirect_status(&raw.status)?;
+        let to = self.check_destination(to, &groups, status.is_some())?;
         Ok(RewriteRule {
-            host: self.hosts(&raw.host)?,
-            https: self.scheme(&raw.scheme)?,
+            host: self.check_hosts(&raw.host)?,
+            https: self.check_scheme(&raw.scheme)?,
             path,
             query,
             to,
@@ -203,7 +204,7 @@ impl ConfigText<'_> {
     }
 
     /// Refuses a pattern that matches no path because it lacks the first slash, as patterns in Apache's .htaccess do.
-    pub(super) fn fits_paths(&self, typed: &raw::Text) -> Checked<()> {
+    pub(super) fn require_first_slash(&self, typed: &raw::Text) -> Checked<()> {
         let text = typed.get_ref();
         let first = text.strip_prefix('^').and_then(|rest| rest.chars().next());
         if first.is_some_and(|first| first.is_alphanumeric() || "_-~%".contains(first)) {
@@ -211,13 +212,13 @@ impl ConfigText<'_> {
                 "fits no path, because each begins with \"/\": write \"^/{}\"",
                 &text[1..]
             );
-            return Err(self.error(typed.span(), message));
+            return Err(self.error_at(typed.span(), message));
         }
         Ok(())
     }
 
     /// Parses a pattern with `read`.
-    pub(super) fn regex<R>(
+    pub(super) fn parse_regex<R>(
         &self,
         typed: &raw::Text,
         read: impl Fn(&str) -> Result<R, String>,
@@ -226,20 +227,20 @@ impl ConfigText<'_> {
         // The author of the pattern meant `\b`, the end of a word.
         if text.contains('\u{8}') {
             let message = "holds a backspace, which is what \"\\b\" in double quotes means: write the pattern in single quotes";
-            return Err(self.error(typed.span(), message));
+            return Err(self.error_at(typed.span(), message));
         }
-        read(text).map_err(|e| self.error(typed.span(), words(&e)))
+        read(text).map_err(|e| self.error_at(typed.span(), pattern_error(&e)))
     }
 }
 
 /// Returns the last line of a message of the regex library: the lines before it only mark the place.
-fn words(error: &str) -> String {
+fn pattern_error(error: &str) -> String {
     let last = error.lines().last().unwrap_or(error);
     format!("is no pattern: {}", last.trim_start_matches("error: "))
 }
 
 /// Parses `404` or `4xx` into the first and the last status.
-pub(super) fn statuses(text: &str) -> Option<(u16, u16)> {
+pub(super) fn parse_statuses(text: &str) -> Option<(u16, u16)> {
     if let Some(class) = text.strip_suffix("xx") {
         let class: u16 = class.parse().ok().filter(|class| (2..=5).contains(class))?;
         return Some((class * 100, class * 100 + 99));

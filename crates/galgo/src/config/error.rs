@@ -48,7 +48,7 @@ impl ConfigError {
     }
 
     /// Splits the error from the further errors that it carries.
-    pub(super) fn each(mut self) -> impl Iterator<Item = Self> {
+    pub(super) fn split_errors(mut self) -> impl Iterator<Item = Self> {
         let more = std::mem::take(&mut self.more);
         std::iter::once(self).chain(more)
     }
@@ -71,8 +71,8 @@ impl ConfigError {
     }
 
     /// Joins errors in the order of the files; `None` if there are none.
-    pub(super) fn all(errors: Vec<Self>) -> Option<Self> {
-        let mut errors: Vec<_> = errors.into_iter().flat_map(Self::each).collect();
+    pub(super) fn join_errors(errors: Vec<Self>) -> Option<Self> {
+        let mut errors: Vec<_> = errors.into_iter().flat_map(Self::split_errors).collect();
         errors.sort_by_key(|error| error.offset);
         // A key at the top of a file holds for all its routes: report its error once.
         errors.dedup();
@@ -157,22 +157,22 @@ impl<'a> ConfigText<'a> {
     }
 
     /// Notes a file that is read with the texts.
-    pub(super) fn reads(&self, file: PathBuf) {
+    pub(super) fn note_read_file(&self, file: PathBuf) {
         self.read.borrow_mut().push(file);
     }
 
     /// Takes the files that were noted.
-    pub(super) fn read(&self) -> Vec<PathBuf> {
+    pub(super) fn take_read_files(&self) -> Vec<PathBuf> {
         self.read.take()
     }
 
     /// Returns whether another account can change the file that `span` is in.
-    pub(super) fn is_others(&self, span: &Range<usize>) -> bool {
-        others_part(&self.at(span.start).file).is_some()
+    pub(super) fn is_in_others_file(&self, span: &Range<usize>) -> bool {
+        others_part(&self.source_at(span.start).file).is_some()
     }
 
     /// Adds an error to the warnings, unless it is there already.
-    pub(super) fn warn(&self, error: &ConfigError) {
+    pub(super) fn add_warning(&self, error: &ConfigError) {
         let (words, mut warnings) = (error.to_string(), self.warnings.borrow_mut());
         if !warnings.contains(&words) {
             warnings.push(words);
@@ -184,20 +184,20 @@ impl<'a> ConfigText<'a> {
         let why = error.message();
         let message =
             format!("{why}. Until a reload finds it fit for use, the route answers {status}");
-        self.warn(&ConfigError {
+        self.add_warning(&ConfigError {
             message,
             ..error.clone()
         });
     }
 
     /// Takes the warnings.
-    pub(super) fn warnings(&self) -> Vec<String> {
+    pub(super) fn take_warnings(&self) -> Vec<String> {
         self.warnings.take()
     }
 
     /// Marks an error about the file or folder at `path`. If that path is in another account's hands, the route answers
     /// `status`.
-    pub(super) fn owners(&self, error: ConfigError, path: &Path, status: u16) -> ConfigError {
+    pub(super) fn mark_owner(&self, error: ConfigError, path: &Path, status: u16) -> ConfigError {
         let closes = others_part(path).map(|_| status);
         ConfigError { closes, ..error }
     }
@@ -207,7 +207,7 @@ impl<'a> ConfigText<'a> {
     pub(super) fn or_warn<T>(&self, checked: Checked<T>) -> Checked<Option<T>> {
         match checked {
             Err(e) if e.closes.is_some() => {
-                self.warn(&e);
+                self.add_warning(&e);
                 Ok(None)
             }
             checked => checked.map(Some),
@@ -215,7 +215,7 @@ impl<'a> ConfigText<'a> {
     }
 
     /// Adds the text of an included file; returns the place where its spans begin.
-    pub(super) fn include(&mut self, file: &Path, text: String) -> Result<usize, ConfigError> {
+    pub(super) fn add_included(&mut self, file: &Path, text: String) -> Result<usize, ConfigError> {
         let last = self.included.last().unwrap_or(&self.main);
         let from = last.from + last.text.len() + 1;
         self.included
@@ -223,27 +223,31 @@ impl<'a> ConfigText<'a> {
         Ok(from)
     }
 
-    fn at(&self, offset: usize) -> &SourceFile<'a> {
+    fn source_at(&self, offset: usize) -> &SourceFile<'a> {
         let holds = |source: &&SourceFile<'_>| source.from <= offset;
         self.included.iter().rfind(holds).unwrap_or(&self.main)
     }
 
     /// Returns the folder that relative paths at `span` start at.
-    pub(super) fn folder(&self, span: &Range<usize>) -> &Path {
-        &self.at(span.start).folder
+    pub(super) fn source_folder(&self, span: &Range<usize>) -> &Path {
+        &self.source_at(span.start).folder
     }
 
     /// Returns an error about the value or key at `span`; the message begins with the key.
-    pub(super) fn error(&self, span: Range<usize>, message: impl fmt::Display) -> ConfigError {
-        match self.key(&span) {
-            Some(key) => self.bare(span, format!("{key}: {message}")),
-            None => self.bare(span, message.to_string()),
+    pub(super) fn error_at(&self, span: Range<usize>, message: impl fmt::Display) -> ConfigError {
+        match self.innermost_key(&span) {
+            Some(key) => self.keyless_error(span, format!("{key}: {message}")),
+            None => self.keyless_error(span, message.to_string()),
         }
     }
 
     /// Returns an error at `span` that does not name a key.
-    pub(super) fn bare(&self, span: Range<usize>, message: impl Into<String>) -> ConfigError {
-        let source = self.at(span.start);
+    pub(super) fn keyless_error(
+        &self,
+        span: Range<usize>,
+        message: impl Into<String>,
+    ) -> ConfigError {
+        let source = self.source_at(span.start);
         let before = source.text.get(..span.start - source.from);
         let before = before.unwrap_or(&source.text);
         let line = before.matches('\n').count() + 1;
@@ -262,11 +266,11 @@ impl<'a> ConfigText<'a> {
         place: Option<Range<usize>>,
         message: impl fmt::Display,
     ) -> Checked<()> {
-        place.map_or(Ok(()), |at| Err(self.error(at, message)))
+        place.map_or(Ok(()), |at| Err(self.error_at(at, message)))
     }
 
     /// Returns an error about the file as a whole.
-    pub(super) fn whole(&self, message: impl Into<String>) -> ConfigError {
+    pub(super) fn file_error(&self, message: impl Into<String>) -> ConfigError {
         ConfigError {
             file: Some(self.main.file.clone()),
             ..ConfigError::new(message)
@@ -280,32 +284,32 @@ impl<'a> ConfigText<'a> {
         span: Option<Range<usize>>,
     ) -> ConfigError {
         let Some(span) = span else {
-            return self.whole(error.message());
+            return self.file_error(error.message());
         };
-        let included = self.at(span.start).from > 0;
+        let included = self.source_at(span.start).from > 0;
         match unknown(error.message()) {
-            Some((key, _)) if included && raw::RawRoute::KEYS.contains(&key) => self.bare(
+            Some((key, _)) if included && raw::RawRoute::KEYS.contains(&key) => self.keyless_error(
                 span,
                 format!("unknown key {key:?} here; it belongs in a [[route]]"),
             ),
             Some((key, _)) if included && raw::RawConfig::KEYS.contains(&key) => {
                 let main = self.main.file.display();
                 let words = format!("{key} concerns the whole server: write it in {main}");
-                self.bare(span, words)
+                self.keyless_error(span, words)
             }
-            Some((key, known)) => self.bare(span, suggestion(key, &known)),
-            None => match self.key(&span).and_then(|key| written(&key)) {
+            Some((key, known)) => self.keyless_error(span, suggestion(key, &known)),
+            None => match self.innermost_key(&span).and_then(|key| written(&key)) {
                 Some((key, as_in)) => {
-                    self.bare(span, format!("{key}: write it as in {key} = {as_in}"))
+                    self.keyless_error(span, format!("{key}: write it as in {key} = {as_in}"))
                 }
-                None => self.error(span, plain(error.message())),
+                None => self.error_at(span, plain_message(error.message())),
             },
         }
     }
 
     /// Returns the innermost key whose value holds `span`.
-    fn key(&self, span: &Range<usize>) -> Option<String> {
-        let source = self.at(span.start);
+    fn innermost_key(&self, span: &Range<usize>) -> Option<String> {
+        let source = self.source_at(span.start);
         let table = DeTable::parse(&source.text).ok()?;
         let own = span.start - source.from..span.end.saturating_sub(source.from);
         key_in(table.get_ref(), &own)
@@ -374,7 +378,7 @@ fn written(key: &str) -> Option<(&'static str, &'static str)> {
 }
 
 /// Rewrites a message of serde for readers without knowledge of its data model.
-fn plain(message: &str) -> String {
+fn plain_message(message: &str) -> String {
     let escapes = ["missing escaped value", "too few unicode value digits"];
     if escapes.iter().any(|words| message.starts_with(words)) {
         return "a backslash in double quotes begins an escape: write the text in single quotes"

@@ -13,24 +13,25 @@ use galgo_proto::{glob::Glob, hosts::Hosts};
 use super::{
     checked::{Application, CgiRoot, Config, Files, Handler, Placed, Route, Sites},
     error::{ConfigError, ConfigText},
-    folder::of_open,
+    folder::path_of_open,
     raw::RawConfig,
 };
 
 /// The index of the route to blame, and the error.
 type Offence = (usize, ConfigError);
 
-pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), Offence> {
+pub(super) fn check_routes(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), Offence> {
     for (files_route, at) in routes {
         let Handler::Files(files) = &files_route.handler else {
             continue;
         };
-        let base = real(files);
+        let base = resolved_folder(files);
         for (to_blame, (cgi_route, _)) in routes.iter().enumerate() {
             // A files route does not show a file that it knows as a program.
-            let known = std::ptr::eq(cgi_route, files_route) || knows(files, cgi_route);
-            let programs = programs_of(cgi_route).filter(|_| !known);
-            let judge = cgi_route.judge().map(|cgi| &cgi.root);
+            let known =
+                std::ptr::eq(cgi_route, files_route) || recognizes_programs(files, cgi_route);
+            let programs = programs_root(cgi_route).filter(|_| !known);
+            let judge = cgi_route.authorizer_program().map(|cgi| &cgi.root);
             for programs in programs.into_iter().chain(judge) {
                 let Ok(root) = fs::canonicalize(programs.path()) else {
                     continue;
@@ -38,13 +39,14 @@ pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), Offe
                 let Ok(below) = root.strip_prefix(&base) else {
                     continue;
                 };
-                let url = url(files_route, below, programs);
-                if !disclosed(routes, files_route, &url) {
+                let url = exposing_url(files_route, below, programs);
+                if !is_disclosed(routes, files_route, &url) {
                     continue;
                 }
                 let url = String::from_utf8_lossy(&url);
-                let error = text.bare(at.clone(), shown(files, cgi_route, &url));
-                return Err((to_blame, text.owners(error, programs.path(), 403)));
+                let error =
+                    text.keyless_error(at.clone(), exposure_message(files, cgi_route, &url));
+                return Err((to_blame, text.mark_owner(error, programs.path(), 403)));
             }
         }
     }
@@ -52,7 +54,7 @@ pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), Offe
 }
 
 /// Returns the programs of a route, or the scripts of its application.
-fn programs_of(route: &Route) -> Option<&CgiRoot> {
+fn programs_root(route: &Route) -> Option<&CgiRoot> {
     match &route.handler {
         Handler::Upstream(up) => up.scripts.as_ref(),
         _ => route.programs().map(|cgi| &cgi.root),
@@ -60,7 +62,7 @@ fn programs_of(route: &Route) -> Option<&CgiRoot> {
 }
 
 /// Returns the message that a URL would show the programs of `route`, with the fix.
-fn shown(files: &Files, route: &Route, url: &str) -> String {
+fn exposure_message(files: &Files, route: &Route, url: &str) -> String {
     let names = match &route.handler {
         Handler::Upstream(up) => script_names(up),
         _ => {
@@ -97,7 +99,7 @@ fn script_names(up: &Application) -> Vec<String> {
 }
 
 /// Returns whether the files route recognizes all programs of a route by their names.
-fn knows(files: &Files, route: &Route) -> bool {
+fn recognizes_programs(files: &Files, route: &Route) -> bool {
     // The pattern is compared as if it were a name: its `*` fits only a `*` of the other pattern, which then fits all names
     // that this pattern stands for.
     let all = |pattern: &Glob| files.is_source(pattern.as_str().as_bytes());
@@ -129,13 +131,13 @@ fn knows(files: &Files, route: &Route) -> bool {
 /// Returns whether `path` holds a folder whose name fits the pattern.
 fn has_folder(path: &Path, names: &Glob) -> bool {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    let mut fit = entries.filter(|entry| names.fits(entry.file_name().as_bytes()));
+    let mut fit = entries.filter(|entry| names.matches_name(entry.file_name().as_bytes()));
     fit.any(|entry| entry.path().is_dir())
 }
 
 /// Checks that no `files` route shows the programs of a host's folder, and that no host's folder shows the programs of a
 /// route.
-pub(super) fn sites(
+pub(super) fn check_host_folders(
     text: &ConfigText<'_>,
     raw: &RawConfig,
     config: &Config,
@@ -149,11 +151,11 @@ pub(super) fn sites(
     };
     for (to_blame, (route, _)) in routes.iter().enumerate() {
         let fail = |path: &Path, words: String| {
-            let error = text.error(typed.span(), words);
-            Err((to_blame, text.owners(error, path, 403)))
+            let error = text.error_at(typed.span(), words);
+            Err((to_blame, text.mark_owner(error, path, 403)))
         };
         if let Handler::Files(files) = &route.handler {
-            let shown = real(files);
+            let shown = resolved_folder(files);
             // The folder HOST itself, or a path in HOST/cgi-bin.
             let mut below = shown.strip_prefix(&base).into_iter().flatten();
             let within =
@@ -169,7 +171,7 @@ pub(super) fn sites(
                 );
             }
         }
-        let programs = programs_of(route).and_then(|root| fs::canonicalize(root.path()).ok());
+        let programs = programs_root(route).and_then(|root| fs::canonicalize(root.path()).ok());
         if let Some(path) = programs.filter(|path| is_public(&base, path)) {
             return fail(
                 &path,
@@ -195,7 +197,7 @@ fn is_public(base: &Path, path: &Path) -> bool {
 }
 
 /// Checks that no `files` route shows a file of passwords or of variables. Names that begin with a dot are never shown.
-pub(super) fn secrets(
+pub(super) fn check_secrets(
     text: &ConfigText<'_>,
     routes: &[Placed],
     env_files: &[(PathBuf, Range<usize>, Range<usize>)],
@@ -217,8 +219,8 @@ pub(super) fn secrets(
     });
     for (key, path, at, place) in passwords.chain(variables) {
         let fail = |words: String| {
-            let error = text.bare(at.clone(), words);
-            Err((place, text.owners(error, path, 403)))
+            let error = text.keyless_error(at.clone(), words);
+            Err((place, text.mark_owner(error, path, 403)))
         };
         let Ok(file) = fs::canonicalize(path) else {
             continue;
@@ -233,7 +235,7 @@ pub(super) fn secrets(
             let Handler::Files(files) = &files_route.handler else {
                 continue;
             };
-            let Ok(below) = file.strip_prefix(real(files)) else {
+            let Ok(below) = file.strip_prefix(resolved_folder(files)) else {
                 continue;
             };
             let mut names = below.iter();
@@ -249,14 +251,14 @@ pub(super) fn secrets(
 }
 
 /// Returns the path of the folder that was opened, with links resolved.
-fn real(files: &Files) -> PathBuf {
-    of_open(&files.fd)
+fn resolved_folder(files: &Files) -> PathBuf {
+    path_of_open(&files.fd)
         .or_else(|_| fs::canonicalize(&files.path))
         .unwrap_or(files.path.clone())
 }
 
 /// Returns the URL at which the files route would show the programs.
-fn url(route: &Route, below: &Path, root: &CgiRoot) -> Vec<u8> {
+fn exposing_url(route: &Route, below: &Path, root: &CgiRoot) -> Vec<u8> {
     let mut url = [route.path.as_bytes(), below.as_os_str().as_bytes()].concat();
     if matches!(root, CgiRoot::Folder { .. }) && !url.ends_with(b"/") {
         url.push(b'/');
@@ -266,13 +268,13 @@ fn url(route: &Route, below: &Path, root: &CgiRoot) -> Vec<u8> {
 
 /// Returns whether `url` leads to the files route on any host. A host that no route names is treated like a request without a
 /// host.
-fn disclosed(routes: &[Placed], files: &Route, url: &[u8]) -> bool {
+fn is_disclosed(routes: &[Placed], files: &Route, url: &[u8]) -> bool {
     let hosts = routes.iter().filter_map(|(route, _)| route.host.as_ref());
     // A wildcard, taken as a name, stands for a host that fits only this wildcard.
     let hosts = hosts.flat_map(Hosts::names);
     hosts.chain([""]).any(|host| {
         let tried = routes.iter().map(|(route, _)| route);
-        let winner = crate::route::first(tried, host, url).and_then(|(at, _)| routes.get(at));
+        let winner = crate::route::find_index(tried, host, url).and_then(|(at, _)| routes.get(at));
         winner.is_some_and(|(route, _)| std::ptr::eq(route, files))
     })
 }

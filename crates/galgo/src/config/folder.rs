@@ -14,7 +14,7 @@ use galgo_spawn::{readable, trusted_path::read_all};
 use super::{checked::Folder, error::ConfigError};
 
 /// Joins `folder` and `typed`, without `.` segments and doubled slashes; `..` and links stay as they are.
-pub(super) fn absolute(folder: &Path, typed: &str) -> PathBuf {
+pub(super) fn make_absolute(folder: &Path, typed: &str) -> PathBuf {
     folder
         .join(typed)
         .components()
@@ -26,8 +26,8 @@ pub(super) fn absolute(folder: &Path, typed: &str) -> PathBuf {
 ///
 /// # Errors
 /// The file cannot be read, or is not UTF-8.
-pub(super) fn text(file: &Path) -> Result<String, ConfigError> {
-    let bytes = read_all(file).map_err(|e| ConfigError::new(unopened(file, &e)))?;
+pub(super) fn read_text(file: &Path) -> Result<String, ConfigError> {
+    let bytes = read_all(file).map_err(|e| ConfigError::new(describe_unopened(file, &e)))?;
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         let line = e.as_bytes()[..at].iter().filter(|b| **b == b'\n').count() + 1;
@@ -39,7 +39,7 @@ pub(super) fn text(file: &Path) -> Result<String, ConfigError> {
 }
 
 /// Returns the path of an open folder, with links resolved.
-pub(super) fn of_open(folder: &Folder) -> io::Result<PathBuf> {
+pub(super) fn path_of_open(folder: &Folder) -> io::Result<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()))
 }
 
@@ -52,9 +52,9 @@ pub(super) fn readable_by_all(path: &Path) -> Option<String> {
 }
 
 /// Says why a folder or a file could not be opened, and names the fix.
-pub(super) fn unopened(path: &Path, error: &io::Error) -> String {
+pub(super) fn describe_unopened(path: &Path, error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::PermissionDenied {
-        return readable::denied(path);
+        return readable::explain_denied(path);
     }
     let path = path.display();
     match error.kind() {

@@ -9,7 +9,7 @@ use super::{
 };
 
 impl ConfigText<'_> {
-    pub(super) fn trusted(&self, raw: &RawConfig) -> Checked<Trusted> {
+    pub(super) fn check_trusted(&self, raw: &RawConfig) -> Checked<Trusted> {
         let mut trusted = Config::default().trusted;
         for typed in raw.trusted_proxies.iter().flat_map(|list| list.get_ref()) {
             let text = typed.get_ref().as_str();
@@ -21,7 +21,7 @@ impl ConfigText<'_> {
                 let message = format!(
                     "{text:?} is no block of addresses: write \"10.0.0.0/8\", \"::1\" or \"unix\""
                 );
-                self.error(typed.span(), message)
+                self.error_at(typed.span(), message)
             })?;
             trusted.blocks.push(block);
         }
@@ -30,41 +30,47 @@ impl ConfigText<'_> {
         };
         trusted.fields.clear();
         for typed in fields.get_ref() {
-            let field = self.field(typed)?;
+            let field = self.check_forwarded_field(typed)?;
             let alone = field == ForwardedField::Forwarded
                 || trusted.fields.contains(&ForwardedField::Forwarded);
             if alone && !trusted.fields.is_empty() {
                 let message =
                     "Forwarded says what the X-Forwarded fields say: name the ones or the other";
-                return Err(self.error(typed.span(), message));
+                return Err(self.error_at(typed.span(), message));
             }
             trusted.fields.push(field);
         }
         Ok(trusted)
     }
 
-    fn field(&self, typed: &raw::Text) -> Checked<ForwardedField> {
+    fn check_forwarded_field(&self, typed: &raw::Text) -> Checked<ForwardedField> {
         let text = typed.get_ref();
-        let named = |f: &ForwardedField| f.name().eq_ignore_ascii_case(text);
+        let named = |f: &ForwardedField| f.field_name().eq_ignore_ascii_case(text);
         ForwardedField::ALL.into_iter().find(named).ok_or_else(|| {
-            let names = ForwardedField::ALL.map(ForwardedField::name).join(", ");
+            let names = ForwardedField::ALL
+                .map(ForwardedField::field_name)
+                .join(", ");
             let message = format!("{text:?} is none of {names}");
-            self.error(typed.span(), message)
+            self.error_at(typed.span(), message)
         })
     }
 
-    pub(super) fn socket_group(&self, raw: &RawConfig) -> Checked<Option<u32>> {
+    pub(super) fn check_socket_group(&self, raw: &RawConfig) -> Checked<Option<u32>> {
         where_typed(&raw.socket_group, |typed| {
-            let gid = galgo_spawn::identity::group(typed.get_ref());
-            gid.map_err(|e| self.error(typed.span(), format!("{e}: create it or correct the name")))
+            let gid = galgo_spawn::identity::resolve_group(typed.get_ref());
+            gid.map_err(|e| {
+                self.error_at(typed.span(), format!("{e}: create it or correct the name"))
+            })
         })
     }
 
     /// Opens the folders of `sendfile` and `accel_redirect` now. Files that programs name are looked up beneath these folders
     /// later.
-    pub(super) fn sendfile(&self, route: &RawRoute, config: &Config) -> Checked<Sendfile> {
+    pub(super) fn check_sendfile(&self, route: &RawRoute, config: &Config) -> Checked<Sendfile> {
         let mut sendfile = Sendfile {
-            folders: each_typed(&route.sendfile, |typed| self.handed(typed, config))?,
+            folders: each_typed(&route.sendfile, |typed| {
+                self.open_files_folder(typed, config)
+            })?,
             ..Sendfile::default()
         };
         for (prefix, typed) in route.accel_redirect.iter().flat_map(|map| map.get_ref()) {
@@ -73,9 +79,9 @@ impl ConfigText<'_> {
                 let message = format!(
                     "accel_redirect: {text:?} is no path of a folder: write it as in \"/protected/\""
                 );
-                return Err(self.bare(prefix.span(), message));
+                return Err(self.keyless_error(prefix.span(), message));
             }
-            let files = self.handed(typed, config)?;
+            let files = self.open_files_folder(typed, config)?;
             sendfile.paths.push((text.clone(), files));
         }
         sendfile
@@ -85,8 +91,8 @@ impl ConfigText<'_> {
     }
 
     /// Opens a folder of files.
-    pub(super) fn handed(&self, typed: &raw::Text, config: &Config) -> Checked<Files> {
-        let mut files = self.opened(typed, Files::open)?;
+    pub(super) fn open_files_folder(&self, typed: &raw::Text, config: &Config) -> Checked<Files> {
+        let mut files = self.open_typed(typed, Files::open)?;
         files.interpreters = config.interpreters.clone();
         Ok(files)
     }

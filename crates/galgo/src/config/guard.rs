@@ -18,7 +18,7 @@ use super::{
 const REALM: &str = "restricted";
 
 impl ConfigText<'_> {
-    pub(super) fn access(&self, route: &RawRoute) -> Checked<Option<Access>> {
+    pub(super) fn check_access(&self, route: &RawRoute) -> Checked<Option<Access>> {
         let Some(typed) = &route.access else {
             return Ok(None);
         };
@@ -31,32 +31,32 @@ impl ConfigText<'_> {
             self.refuse(place(&raw.satisfy), message)?;
         }
         Ok(Some(Access {
-            allow: self.addresses(&raw.allow)?,
-            deny: self.addresses(&raw.deny)?,
-            methods: self.methods(&raw.methods)?,
+            allow: self.check_addresses(&raw.allow)?,
+            deny: self.check_addresses(&raw.deny)?,
+            methods: self.check_methods(&raw.methods)?,
             any,
         }))
     }
 
-    pub(super) fn methods(&self, typed: &raw::Typed<Vec<raw::Text>>) -> Checked<Vec<String>> {
+    pub(super) fn check_methods(&self, typed: &raw::Typed<Vec<raw::Text>>) -> Checked<Vec<String>> {
         let method = |typed: &raw::Text| {
             let text = typed.get_ref();
             let letter = |b: u8| b.is_ascii_uppercase() || b == b'-';
             let good = !text.is_empty() && text.bytes().all(letter);
             let message = format!("{text:?} is no method: write it as in \"GET\"");
             good.then(|| text.clone())
-                .ok_or_else(|| self.error(typed.span(), message))
+                .ok_or_else(|| self.error_at(typed.span(), message))
         };
         each_typed(typed, method)
     }
 
-    pub(super) fn addresses(&self, typed: &raw::Typed<Vec<raw::Text>>) -> Checked<Addresses> {
+    pub(super) fn check_addresses(&self, typed: &raw::Typed<Vec<raw::Text>>) -> Checked<Addresses> {
         let mut addresses = Addresses::default();
         let Some(typed) = typed else {
             return Ok(addresses);
         };
         if typed.get_ref().is_empty() {
-            return Err(self.error(typed.span(), "names no address: add one, or delete the key"));
+            return Err(self.error_at(typed.span(), "names no address: add one, or delete the key"));
         }
         for typed in typed.get_ref() {
             match typed.get_ref().as_str() {
@@ -69,14 +69,14 @@ impl ConfigText<'_> {
                     let block = Block::parse(text);
                     addresses
                         .blocks
-                        .push(block.ok_or_else(|| self.error(typed.span(), message))?);
+                        .push(block.ok_or_else(|| self.error_at(typed.span(), message))?);
                 }
             }
         }
         Ok(addresses)
     }
 
-    pub(super) fn passwords(
+    pub(super) fn check_passwords(
         &self,
         route: &RawRoute,
         warnings: &mut Vec<String>,
@@ -87,12 +87,12 @@ impl ConfigText<'_> {
             return Ok(None);
         };
         let realm = match &route.realm {
-            Some(typed) => self.realm(typed)?,
+            Some(typed) => self.check_realm(typed)?,
             None => REALM,
         };
-        let path = self.file(file)?;
-        let opened = Passwords::open(&path, realm, self.allowed(route)?);
-        let passwords = opened.map_err(|e| self.unopened(file, &path, &e))?;
+        let path = self.resolve_file(file)?;
+        let opened = Passwords::open(&path, realm, self.check_allowed(route)?);
+        let passwords = opened.map_err(|e| self.open_error(file, &path, &e))?;
         let shown = path.display();
         let doubts = passwords.doubts();
         warnings.extend(doubts.iter().map(|doubt| format!("{shown}: {doubt}")));
@@ -100,23 +100,25 @@ impl ConfigText<'_> {
         Ok(Some(passwords))
     }
 
-    fn realm<'r>(&self, typed: &'r raw::Text) -> Checked<&'r str> {
+    fn check_realm<'r>(&self, typed: &'r raw::Text) -> Checked<&'r str> {
         let text = typed.get_ref();
         let plain = |b: u8| matches!(b, b' '..=b'~') && !matches!(b, b'"' | b'\\');
         if text.is_empty() || !text.bytes().all(plain) {
             let message = "holds visible ASCII without \" and \\: browsers show it";
-            return Err(self.error(typed.span(), message));
+            return Err(self.error_at(typed.span(), message));
         }
         Ok(text)
     }
 
     /// Returns the users that may enter, including the members of groups; `None`: every user of the file.
-    fn allowed(&self, route: &RawRoute) -> Checked<Option<Vec<String>>> {
+    fn check_allowed(&self, route: &RawRoute) -> Checked<Option<Vec<String>>> {
         let none = BTreeMap::new();
         let groups = route.groups.as_ref().map_or(&none, |map| map.get_ref());
         for (group, members) in groups {
-            self.user_name(group)?;
-            members.iter().try_for_each(|name| self.user_name(name))?;
+            self.check_user_name(group)?;
+            members
+                .iter()
+                .try_for_each(|name| self.check_user_name(name))?;
         }
         let Some(require) = &route.require else {
             return Ok(None);
@@ -126,9 +128,9 @@ impl ConfigText<'_> {
             let Some(name) = typed.get_ref().strip_prefix('@') else {
                 if typed.get_ref() == "valid-user" {
                     let message = "everybody who has a password may enter where there is no `require`: delete it";
-                    return Err(self.error(typed.span(), message));
+                    return Err(self.error_at(typed.span(), message));
                 }
-                self.user_name(typed)?;
+                self.check_user_name(typed)?;
                 allowed.push(typed.get_ref().clone());
                 continue;
             };
@@ -136,14 +138,14 @@ impl ConfigText<'_> {
             let Some((_, members)) = group else {
                 let message =
                     format!("there is no group {name:?}: write groups = {{ {name} = [\"…\"] }}");
-                return Err(self.error(typed.span(), message));
+                return Err(self.error_at(typed.span(), message));
             };
             allowed.extend(members.iter().map(|name| name.get_ref().clone()));
         }
         Ok(Some(allowed))
     }
 
-    fn user_name(&self, typed: &raw::Text) -> Checked<()> {
+    fn check_user_name(&self, typed: &raw::Text) -> Checked<()> {
         let text = typed.get_ref();
         let good = !text.is_empty() && !text.starts_with('@') && !text.contains([':', '\n']);
         if good {
@@ -152,6 +154,6 @@ impl ConfigText<'_> {
         let message = format!(
             "{text:?} is not the name of a user: it holds no \":\" and begins with no \"@\""
         );
-        Err(self.error(typed.span(), message))
+        Err(self.error_at(typed.span(), message))
     }
 }

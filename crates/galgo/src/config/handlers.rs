@@ -16,10 +16,10 @@ use rustix::fs::Access;
 use toml::Spanned;
 
 use super::{
-    check::flag,
+    check::flag_or_default,
     checked::{Cgi, CgiRoot, Config, Files, GuestAccess, Handler, Respond},
     error::{Checked, ConfigError, ConfigText},
-    folder::{self, unopened},
+    folder::{self, describe_unopened},
     host_names::RawHosts,
     raw::{self, Raw, RawRespond, RawRoute, first_place, place, where_typed},
 };
@@ -29,7 +29,7 @@ const MAX_RESPOND: u64 = 16 << 20;
 
 /// Checks of programs.
 impl ConfigText<'_> {
-    pub(super) fn cgi(
+    pub(super) fn check_cgi(
         &self,
         route: &RawRoute,
         typed: &raw::Text,
@@ -39,11 +39,11 @@ impl ConfigText<'_> {
         self.only_for_files(route, "cgi")?;
         self.no_index(route, "cgi")?;
         self.only_for_upstreams(route, "cgi")?;
-        self.programs(route, typed, all, config)
+        self.check_programs(route, typed, all, config)
     }
 
     /// Checks the programs in the folder of a `files` route, which `cgi_names` names.
-    pub(super) fn among_files(
+    pub(super) fn check_programs_among_files(
         &self,
         route: &RawRoute,
         all: &[Raw],
@@ -53,22 +53,22 @@ impl ConfigText<'_> {
             return Ok(None);
         };
         let Some(typed) = &route.files else {
-            return Err(self.error(
+            return Err(self.error_at(
                 names.span(),
                 "is an option of `files` routes: a `cgi` route runs every program of its folder",
             ));
         };
-        let mut cgi = self.programs(route, typed, all, config)?;
-        cgi.names = self.cgi_names(route)?;
+        let mut cgi = self.check_programs(route, typed, all, config)?;
+        cgi.names = self.check_cgi_names(route)?;
         Ok(Some(Arc::new(cgi)))
     }
 
-    fn cgi_names(&self, route: &RawRoute) -> Checked<Vec<Glob>> {
+    fn check_cgi_names(&self, route: &RawRoute) -> Checked<Vec<Glob>> {
         let Some(typed) = &route.cgi_names else {
             return Ok(Vec::new());
         };
         if typed.get_ref().is_empty() {
-            return Err(self.error(
+            return Err(self.error_at(
                 typed.span(),
                 "names nothing: write it as in [\"*.cgi\"], or delete the key",
             ));
@@ -77,65 +77,65 @@ impl ConfigText<'_> {
             let text = name.get_ref();
             let message =
                 format!("{text:?} is no pattern for the names of files: write it as in \"*.cgi\"");
-            Glob::parse(text).ok_or_else(|| self.error(name.span(), message))
+            Glob::parse(text).ok_or_else(|| self.error_at(name.span(), message))
         };
         typed.get_ref().iter().map(glob).collect()
     }
 
-    fn programs(
+    fn check_programs(
         &self,
         route: &RawRoute,
         typed: &raw::Text,
         all: &[Raw],
         config: &Config,
     ) -> Checked<Cgi> {
-        let root = self.opened(typed, CgiRoot::open)?;
+        let root = self.open_typed(typed, CgiRoot::open)?;
         let document_root = self
-            .document_root(route, all)?
+            .check_document_root(route, all)?
             .unwrap_or_else(|| root.folder().to_owned());
         let cgi = Cgi {
             root,
             names: Vec::new(),
             document_root,
-            env: self.env(route)?,
-            load_env: self.load_env(route)?,
+            env: self.check_env(route)?,
+            load_env: self.check_load_env(route)?,
             interpreters: config.interpreters.clone(),
-            sendfile: self.sendfile(route, config)?,
-            options: self.options(&route.options(), &config.options)?,
-            guest_access: self.guest_access(route)?,
-            upgrade: flag(&route.upgrade, false),
-            cache: self.keeps_answers(route)?,
+            sendfile: self.check_sendfile(route, config)?,
+            options: self.check_options(&route.options(), &config.options)?,
+            guest_access: self.check_guest_access(route)?,
+            upgrade: flag_or_default(&route.upgrade, false),
+            cache: self.check_answer_cache(route)?,
             remit: None,
         };
         if let (Some(typed), CgiRoot::Program { .. }, true) =
             (&route.upgrade, &cgi.root, cgi.upgrade)
             && is_module(cgi.root.path().as_os_str().as_bytes())
         {
-            return Err(self.error(
+            return Err(self.error_at(
                 typed.span(),
                 "gives a program its client's connection, which a WebAssembly module cannot have: delete it",
             ));
         }
         // An authorizer and `env_rules` may each give variables of `env` other values.
         let authorized = route.authorizer.is_some() || route.env_rules.is_some();
-        let remit = self.remit(&route.user, &route.group, &cgi, config, authorized)?;
+        let remit = self.build_remit(&route.user, &route.group, &cgi, config, authorized)?;
         if remit.is_some() {
             let key = first_place!(route, user, sandbox);
-            self.names_a_folder(route, key.unwrap_or_else(|| typed.span()))?;
+            self.require_whole_folder(route, key.unwrap_or_else(|| typed.span()))?;
         }
         Ok(Cgi { remit, ..cgi })
     }
 
-    fn keeps_answers(&self, route: &RawRoute) -> Checked<Option<Arc<AnswerCache>>> {
+    fn check_answer_cache(&self, route: &RawRoute) -> Checked<Option<Arc<AnswerCache>>> {
         where_typed(&route.cache, |_| {
-            let most = self.time(&route.cache, Duration::ZERO, 100, 3_600_000)?;
+            let most = self.check_time(&route.cache, Duration::ZERO, 100, 3_600_000)?;
             Ok(Arc::new(AnswerCache::new(most)))
         })
     }
 
     /// Refuses patterns for names if a helper starts the programs. A helper starts anything in the route's folder, so a
     /// pattern would hold for requests only.
-    fn names_a_folder(&self, route: &RawRoute, key: Range<usize>) -> Checked<()> {
+    fn require_whole_folder(&self, route: &RawRoute, key: Range<usize>) -> Checked<()> {
         let pattern = |path: &raw::Text| path.get_ref().contains('*');
         let named = route.cgi_names.is_some() || route.path.as_ref().is_some_and(pattern);
         self.refuse(
@@ -145,33 +145,38 @@ impl ConfigText<'_> {
     }
 
     /// Checks the access that modules of a route get: `preopen`, `preopen_rw`, `network`.
-    fn guest_access(&self, route: &RawRoute) -> Checked<GuestAccess> {
+    fn check_guest_access(&self, route: &RawRoute) -> Checked<GuestAccess> {
         let mut folders: Vec<(String, PathBuf, bool)> = Vec::new();
         for (map, write) in [(&route.preopen, false), (&route.preopen_rw, true)] {
             for (guest, host) in map.iter().flat_map(|map| map.get_ref()) {
                 let name = self.no_nul(guest)?;
-                let fail =
-                    |message: &str| Err(self.bare(guest.span(), format!("{name:?} {message}")));
+                let fail = |message: &str| {
+                    Err(self.keyless_error(guest.span(), format!("{name:?} {message}")))
+                };
                 if !name.starts_with('/') {
                     return fail("is no path inside a program: begin it with \"/\"");
                 }
                 if folders.iter().any(|(other, ..)| *other == name) {
                     return fail("is opened twice: keep one of `preopen` and `preopen_rw`");
                 }
-                let open = |path: &Path| root::open(path).map(|_| path.to_owned());
-                folders.push((name, self.opened(host, open)?, write));
+                let open = |path: &Path| root::open_folder(path).map(|_| path.to_owned());
+                folders.push((name, self.open_typed(host, open)?, write));
             }
         }
         Ok(GuestAccess {
             folders,
-            network: flag(&route.network, false),
+            network: flag_or_default(&route.network, false),
         })
     }
 
     /// Returns the folder of the `/` files route with the same hosts, else of the `/` files route without a host.
-    pub(super) fn document_root(&self, route: &RawRoute, all: &[Raw]) -> Checked<Option<PathBuf>> {
+    pub(super) fn check_document_root(
+        &self,
+        route: &RawRoute,
+        all: &[Raw],
+    ) -> Checked<Option<PathBuf>> {
         let host = |r: &RawRoute| {
-            let names = r.host.iter().flat_map(RawHosts::names);
+            let names = r.host.iter().flat_map(RawHosts::list_hosts);
             let mut names: Vec<_> = names
                 .map(|n| n.get_ref().trim_end_matches('.').to_ascii_lowercase())
                 .collect();
@@ -184,14 +189,14 @@ impl ConfigText<'_> {
         let same = top().find(|r| host(r) == host(route));
         let found = same.or_else(|| top().find(|r| r.host.is_none()));
         found.map_or(Ok(None), |r| {
-            where_typed(&r.files, |files| self.path(files))
+            where_typed(&r.files, |files| self.resolve_path(files))
         })
     }
 }
 
 /// Checks of files.
 impl ConfigText<'_> {
-    pub(super) fn files(
+    pub(super) fn check_files(
         &self,
         route: &RawRoute,
         typed: &raw::Text,
@@ -201,35 +206,37 @@ impl ConfigText<'_> {
             self.only_for_cgi(route, "files")?;
         }
         self.only_for_upstreams(route, "files")?;
-        let mut files = self.handed(typed, config)?;
+        let mut files = self.open_files_folder(typed, config)?;
         if let Some(index) = &route.index {
-            let names = index.get_ref().iter().map(|name| self.index(name));
+            let names = index.get_ref().iter().map(|name| self.check_index(name));
             files.index = names.collect::<Checked<_>>()?;
         }
-        files.cgi_names = self.cgi_names(route)?;
-        files.listing = flag(&route.listing, files.listing);
-        files.precompressed = flag(&route.precompressed, files.precompressed);
+        files.cgi_names = self.check_cgi_names(route)?;
+        files.listing = flag_or_default(&route.listing, files.listing);
+        files.precompressed = flag_or_default(&route.precompressed, files.precompressed);
         for (ending, media) in route.types.iter().flat_map(|map| map.get_ref()) {
             let name = ending.get_ref();
             let name = name.strip_prefix('.').unwrap_or(name);
             if name.is_empty() || name.contains('/') {
-                return Err(self.bare(ending.span(), "types: an ending is written as in \"wasm\""));
+                return Err(
+                    self.keyless_error(ending.span(), "types: an ending is written as in \"wasm\"")
+                );
             }
-            let media = self.media_type(media)?;
+            let media = self.check_media_type(media)?;
             files.types.push((name.to_ascii_lowercase(), media));
         }
         if let Some(media) = &route.default_type {
-            files.default_type = self.media_type(media)?;
+            files.default_type = self.check_media_type(media)?;
         }
         Ok(files)
     }
 
-    pub(super) fn index(&self, name: &raw::Text) -> Checked<String> {
+    pub(super) fn check_index(&self, name: &raw::Text) -> Checked<String> {
         let text = name.get_ref();
         if text.is_empty() || text.starts_with('.') || text.contains(['/', '\0']) {
             let message =
                 format!("{text:?} is not the name of a file: write it as in \"index.html\"");
-            return Err(self.error(name.span(), message));
+            return Err(self.error_at(name.span(), message));
         }
         Ok(text.clone())
     }
@@ -237,7 +244,7 @@ impl ConfigText<'_> {
 
 /// Checks of constant answers.
 impl ConfigText<'_> {
-    pub(super) fn respond(
+    pub(super) fn check_respond(
         &self,
         route: &RawRoute,
         typed: &Spanned<RawRespond>,
@@ -247,7 +254,7 @@ impl ConfigText<'_> {
         self.only_for_files(route, "respond")?;
         self.no_index(route, "respond")?;
         let raw = typed.get_ref();
-        let status = self.status(raw)?;
+        let status = self.check_status(raw)?;
         let (body, guess) = match (&raw.body, &raw.file) {
             (None, None) => (Vec::new(), None),
             (Some(body), None) => {
@@ -256,26 +263,26 @@ impl ConfigText<'_> {
             }
             (None, Some(file)) => {
                 let guess = mime_guess::from_path(file.get_ref()).first_or_octet_stream();
-                (self.constant(file)?, Some(guess.to_string()))
+                (self.check_constant(file)?, Some(guess.to_string()))
             }
             (Some(_), Some(file)) => {
-                return Err(self.error(file.span(), "stands beside `body`: keep one of them"));
+                return Err(self.error_at(file.span(), "stands beside `body`: keep one of them"));
             }
         };
         if matches!(status, 204 | 304) && !body.is_empty() {
             let message = format!("a response with status {status} has no body: delete it");
-            return Err(self.bare(typed.span(), message));
+            return Err(self.keyless_error(typed.span(), message));
         }
-        let media = where_typed(&raw.r#type, |media| self.media_type(media))?;
+        let media = where_typed(&raw.r#type, |media| self.check_media_type(media))?;
         Ok(Handler::Respond(Respond {
             status,
             content_type: media.or(guess),
-            headers: self.headers(&raw.headers)?,
+            headers: self.check_headers(&raw.headers)?,
             body: body.into(),
         }))
     }
 
-    fn status(&self, raw: &RawRespond) -> Checked<u16> {
+    fn check_status(&self, raw: &RawRespond) -> Checked<u16> {
         let Some(typed) = &raw.status else {
             return Ok(200);
         };
@@ -283,11 +290,11 @@ impl ConfigText<'_> {
         let message = "is not a final status: 200 to 599";
         status
             .filter(|s| (200..=599).contains(s))
-            .ok_or_else(|| self.error(typed.span(), message))
+            .ok_or_else(|| self.error_at(typed.span(), message))
     }
 
-    fn constant(&self, typed: &raw::Text) -> Checked<Vec<u8>> {
-        let path = self.file(typed)?;
+    fn check_constant(&self, typed: &raw::Text) -> Checked<Vec<u8>> {
+        let path = self.resolve_file(typed)?;
         let read = || -> io::Result<Vec<u8>> {
             let mut body = Vec::new();
             trusted_path::read(&path)?
@@ -295,11 +302,11 @@ impl ConfigText<'_> {
                 .read_to_end(&mut body)?;
             Ok(body)
         };
-        let body = read().map_err(|e| self.unopened(typed, &path, &e))?;
+        let body = read().map_err(|e| self.open_error(typed, &path, &e))?;
         if body.len() as u64 > MAX_RESPOND {
             let message = "is larger than 16M, and would be kept in memory: serve it with `files`";
-            let error = self.error(typed.span(), message);
-            return Err(self.owners(error, &path, 403));
+            let error = self.error_at(typed.span(), message);
+            return Err(self.mark_owner(error, &path, 403));
         }
         Ok(body)
     }
@@ -352,49 +359,54 @@ impl ConfigText<'_> {
     }
 
     /// Returns the path of a file, and notes that the file is read with the configuration.
-    pub(super) fn file(&self, typed: &raw::Text) -> Checked<PathBuf> {
-        let path = self.path(typed)?;
-        self.reads(path.clone());
+    pub(super) fn resolve_file(&self, typed: &raw::Text) -> Checked<PathBuf> {
+        let path = self.resolve_path(typed)?;
+        self.note_read_file(path.clone());
         Ok(path)
     }
 
-    pub(super) fn path(&self, typed: &raw::Text) -> Checked<PathBuf> {
+    pub(super) fn resolve_path(&self, typed: &raw::Text) -> Checked<PathBuf> {
         if typed.get_ref().is_empty() {
-            return Err(self.error(
+            return Err(self.error_at(
                 typed.span(),
                 "is empty: write \".\" for the folder of this file",
             ));
         }
-        Ok(folder::absolute(
-            self.folder(&typed.span()),
+        Ok(folder::make_absolute(
+            self.source_folder(&typed.span()),
             &self.no_nul(typed)?,
         ))
     }
 
     /// Opens a typed path with `open`.
-    pub(super) fn opened<T>(
+    pub(super) fn open_typed<T>(
         &self,
         typed: &raw::Text,
         open: impl FnOnce(&Path) -> io::Result<T>,
     ) -> Checked<T> {
-        let path = self.path(typed)?;
-        open(&path).map_err(|e| self.unopened(typed, &path, &e))
+        let path = self.resolve_path(typed)?;
+        open(&path).map_err(|e| self.open_error(typed, &path, &e))
     }
 
     /// Refuses a path that holds no program. If this process starts the program, also refuses a file that it may not execute.
-    pub(super) fn is_program(&self, at: Range<usize>, path: &Path, starts: bool) -> Checked<()> {
+    pub(super) fn require_program(
+        &self,
+        at: Range<usize>,
+        path: &Path,
+        starts: bool,
+    ) -> Checked<()> {
         let what = match path.metadata().is_ok_and(|m| m.is_file()) {
             false => "is not a program here: install it or correct the path",
-            true if starts && !inspect::may(path, Access::EXEC_OK) => {
+            true if starts && !inspect::can_access(path, Access::EXEC_OK) => {
                 "is not executable: chmod +x it or correct the path"
             }
             true => return Ok(()),
         };
-        let error = self.error(at, format!("{} {what}", path.display()));
-        Err(self.owners(error, path, 403))
+        let error = self.error_at(at, format!("{} {what}", path.display()));
+        Err(self.mark_owner(error, path, 403))
     }
 
-    pub(super) fn unopened(
+    pub(super) fn open_error(
         &self,
         typed: &raw::Text,
         path: &Path,
@@ -404,7 +416,7 @@ impl ConfigText<'_> {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => 404,
             _ => 403,
         };
-        let error = self.error(typed.span(), unopened(path, error));
-        self.owners(error, path, status)
+        let error = self.error_at(typed.span(), describe_unopened(path, error));
+        self.mark_owner(error, path, status)
     }
 }

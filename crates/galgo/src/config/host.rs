@@ -19,7 +19,7 @@ use toml::Spanned;
 use super::{
     checked::{Cgi, CgiRoot, Config, Files, Folder, Handler, RateLimit, Route, Sites},
     error::{Checked, ConfigText},
-    folder::of_open,
+    folder::path_of_open,
     raw::{RawConfig, RawSites, Typed},
 };
 
@@ -27,16 +27,16 @@ use super::{
 const PUBLIC: &str = "public";
 
 /// Returns a route to files.
-pub(super) fn files(url: String, path: PathBuf, fd: Folder, config: &Config) -> Route {
+pub(super) fn build_files_route(url: String, path: PathBuf, fd: Folder, config: &Config) -> Route {
     let files = Files {
         interpreters: config.interpreters.clone(),
         ..Files::new(path, fd)
     };
-    route(url, Handler::Files(files), config)
+    build_route(url, Handler::Files(files), config)
 }
 
 /// Returns a route to programs.
-pub(super) fn programs(
+pub(super) fn build_programs_route(
     url: String,
     (path, fd): (PathBuf, Folder),
     document_root: PathBuf,
@@ -47,7 +47,7 @@ pub(super) fn programs(
         remit,
         ..below_folder((path, fd), document_root, config)
     };
-    route(url, Handler::Cgi(Arc::new(cgi)), config)
+    build_route(url, Handler::Cgi(Arc::new(cgi)), config)
 }
 
 fn below_folder((path, fd): (PathBuf, Folder), document_root: PathBuf, config: &Config) -> Cgi {
@@ -58,7 +58,7 @@ fn below_folder((path, fd): (PathBuf, Folder), document_root: PathBuf, config: &
     }
 }
 
-fn route(url: String, handler: Handler, config: &Config) -> Route {
+fn build_route(url: String, handler: Handler, config: &Config) -> Route {
     Route {
         rate_limit: config.rate_limit.map(RateLimit::new),
         ..Route::new(url, handler)
@@ -67,7 +67,7 @@ fn route(url: String, handler: Handler, config: &Config) -> Route {
 
 impl ConfigText<'_> {
     /// Checks `sites`, the folder with a folder for each host.
-    pub(super) fn sites(&self, raw: &RawConfig, config: &Config) -> Checked<Option<Sites>> {
+    pub(super) fn check_sites(&self, raw: &RawConfig, config: &Config) -> Checked<Option<Sites>> {
         let Some(typed) = &raw.sites else {
             return Ok(None);
         };
@@ -78,17 +78,17 @@ impl ConfigText<'_> {
         };
         let Some(typed) = path else {
             let message = "has no `path`: name the folder of the hosts, as in path = \"/srv/www\"";
-            return Err(self.error(at(), message));
+            return Err(self.error_at(at(), message));
         };
-        let path = self.path(&typed)?;
-        let open = || root::open(&path).map_err(|e| self.unopened(&typed, &path, &e));
+        let path = self.resolve_path(&typed)?;
+        let open = || root::open_folder(&path).map_err(|e| self.open_error(&typed, &path, &e));
         // A single remit serves all hosts, so that a new host needs no reload.
         let all = below_folder((path.clone(), open()?), PathBuf::new(), config);
-        let remit = self.remit(user, &None, &all, config, false)?;
+        let remit = self.build_remit(user, &None, &all, config, false)?;
         Ok(Some(Sites {
             fd: open()?,
             path,
-            remit: remit.map(|remit| Arc::new(remit.of_hosts())),
+            remit: remit.map(|remit| Arc::new(remit.for_hosts_folder())),
         }))
     }
 }
@@ -99,17 +99,19 @@ impl Sites {
     ///
     /// # Errors
     /// A sentence about a folder that is there but is not served.
-    pub fn routes(&self, host: &str, config: &Config) -> Result<Vec<Arc<Route>>, String> {
+    pub fn open_routes(&self, host: &str, config: &Config) -> Result<Vec<Arc<Route>>, String> {
         if !is_folder_name(host) {
             return Ok(Vec::new());
         }
         let path = self.path.join(host);
         // Each host has its folder to itself: no link below leads to the folder of another host.
-        let Some(own) = below(&self.fd, host).map_err(|e| unopened(&self.path, host, &e))? else {
+        let Some(own) =
+            open_if_present(&self.fd, host).map_err(|e| unopened(&self.path, host, &e))?
+        else {
             return Ok(Vec::new());
         };
         let open = |name| {
-            let fd = below(&own, name).map_err(|e| unopened(&path, name, &e))?;
+            let fd = open_if_present(&own, name).map_err(|e| unopened(&path, name, &e))?;
             Ok::<_, String>(fd.map(|fd| (path.join(name), fd)))
         };
         let (public, programs) = (open(PUBLIC)?, open(PROGRAMS)?);
@@ -126,8 +128,9 @@ impl Sites {
         let remit = self.remit.as_ref();
         let remit = remit.and_then(|remit| remit_of(remit, host)).map(Arc::new);
         let url = format!("/{PROGRAMS}/");
-        let programs = programs.map(|at| self::programs(url, at, document_root, remit, config));
-        let files = public.map(|(path, fd)| files("/".into(), path, fd, config));
+        let programs =
+            programs.map(|at| self::build_programs_route(url, at, document_root, remit, config));
+        let files = public.map(|(path, fd)| build_files_route("/".into(), path, fd, config));
         let hosts = Hosts::new(vec![host.to_owned()]);
         let routes = programs.into_iter().chain(files).map(|route| {
             let host = hosts.clone();
@@ -140,7 +143,7 @@ impl Sites {
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub fn names(&self) -> io::Result<Vec<String>> {
+    pub fn list_names(&self) -> io::Result<Vec<String>> {
         let names = fs::read_dir(&self.path)?.map(|entry| {
             let name = entry?.file_name();
             Ok(name.to_string_lossy().into_owned())
@@ -153,11 +156,11 @@ impl Sites {
 
 /// Derives the remit of one host from the remit for the folders of all hosts. `None`: `host` is not the name of a host.
 pub(crate) fn remit_of(sites: &Remit, host: &str) -> Option<Remit> {
-    sites.of_host(host, module_terms_of_host)
+    sites.derive_for_host(host, module_terms_of_host)
 }
 
 /// Opens a folder below another folder. `None`: there is nothing of that name, or no folder.
-fn below(base: &Folder, name: &str) -> io::Result<Option<Folder>> {
+fn open_if_present(base: &Folder, name: &str) -> io::Result<Option<Folder>> {
     match open_below(base, Path::new(name)) {
         Ok(folder) => Ok(Some(folder)),
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
@@ -180,7 +183,7 @@ fn unopened(base: &Path, name: &str, error: &io::Error) -> String {
 
 /// Returns whether either folder lies in the other.
 fn overlap(a: &Folder, b: &Folder) -> bool {
-    match (of_open(a), of_open(b)) {
+    match (path_of_open(a), path_of_open(b)) {
         (Ok(a), Ok(b)) => a.starts_with(&b) || b.starts_with(&a),
         _ => true,
     }

@@ -15,7 +15,7 @@ pub(super) enum RawHosts {
 
 impl RawHosts {
     /// Returns all hosts. A single host gets the place of the whole value.
-    pub(super) fn names(typed: &Spanned<Self>) -> Vec<Spanned<String>> {
+    pub(super) fn list_hosts(typed: &Spanned<Self>) -> Vec<Spanned<String>> {
         match typed.get_ref() {
             Self::One(name) => vec![Spanned::new(typed.span(), name.clone())],
             Self::Many(names) => names.clone(),

@@ -81,7 +81,7 @@ site! {
 
 /// Reads the files that `include` names, except those in `left_out`, in the order of their names. Adds their contents to
 /// `raw`; returns their paths.
-pub(super) fn sites(
+pub(super) fn read_included(
     text: &mut ConfigText<'_>,
     raw: &mut RawConfig,
     left_out: &[&Path],
@@ -90,16 +90,16 @@ pub(super) fn sites(
     let Some(typed) = raw.include.clone() else {
         return Ok(Vec::new());
     };
-    let mut files = text.named(&typed)?;
+    let mut files = text.find_named_files(&typed)?;
     if files.is_empty() && raw.route.is_none() && raw.userdir.is_none() && raw.sites.is_none() {
-        return Err(text.error(typed.span(), NO_FILE));
+        return Err(text.error_at(typed.span(), NO_FILE));
     }
     files.retain(|file| {
-        text.reads(file.clone());
+        text.note_read_file(file.clone());
         if left_out.contains(&&**file) {
             return false;
         }
-        let site = read(text, file, &typed, misread);
+        let site = read_site(text, file, &typed, misread);
         match text.or_warn(site) {
             // The file cannot be read, and another account is to blame.
             Ok(None) => return false,
@@ -114,14 +114,14 @@ pub(super) fn sites(
 impl ConfigText<'_> {
     /// Returns the files that match a path, sorted. Each name in the path may have `*`; without any `*`, the path names one
     /// file that must exist.
-    fn named(&self, typed: &Text) -> Checked<Vec<PathBuf>> {
+    fn find_named_files(&self, typed: &Text) -> Checked<Vec<PathBuf>> {
         if typed.get_ref().is_empty() {
-            return Err(self.error(typed.span(), "is empty: name files: \"sites/*.toml\""));
+            return Err(self.error_at(typed.span(), "is empty: name files: \"sites/*.toml\""));
         }
-        let path = folder::absolute(self.folder(&typed.span()), &self.no_nul(typed)?);
+        let path = folder::make_absolute(self.source_folder(&typed.span()), &self.no_nul(typed)?);
         let star = |part: &OsStr| part.as_encoded_bytes().contains(&b'*');
         let first = path.iter().position(star).unwrap_or(usize::MAX);
-        self.reads(path.iter().take(first.saturating_add(1)).collect());
+        self.note_read_file(path.iter().take(first.saturating_add(1)).collect());
         let mut found = vec![PathBuf::new()];
         for part in path.iter() {
             let pattern = part.to_str().filter(|part| part.contains('*'));
@@ -131,8 +131,8 @@ impl ConfigText<'_> {
             };
             let mut below = Vec::new();
             for folder in &found {
-                let names = names(folder, &pattern);
-                let names = names.map_err(|e| self.unopened(typed, folder, &e));
+                let names = list_matching(folder, &pattern);
+                let names = names.map_err(|e| self.open_error(typed, folder, &e));
                 below.extend(self.or_warn(names)?.into_iter().flatten());
             }
             found = below;
@@ -147,7 +147,7 @@ impl ConfigText<'_> {
 }
 
 /// Returns the entries of a folder that fit a pattern, without hidden names. Returns none if `folder` is not a folder.
-fn names(folder: &Path, pattern: &Glob) -> io::Result<Vec<PathBuf>> {
+fn list_matching(folder: &Path, pattern: &Glob) -> io::Result<Vec<PathBuf>> {
     let entries = match resolve(folder).and_then(|found| fs::read_dir(found.path)) {
         Err(e) if e.kind() == io::ErrorKind::NotADirectory => return Ok(Vec::new()),
         entries => entries?,
@@ -156,7 +156,7 @@ fn names(folder: &Path, pattern: &Glob) -> io::Result<Vec<PathBuf>> {
     for entry in entries {
         let name = entry?.file_name();
         let bytes = name.as_encoded_bytes();
-        if !bytes.starts_with(b".") && pattern.fits(bytes) {
+        if !bytes.starts_with(b".") && pattern.matches_name(bytes) {
             found.push(folder.join(name));
         }
     }
@@ -164,45 +164,46 @@ fn names(folder: &Path, pattern: &Glob) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Reads one file; `None` if nothing of it can be used.
-fn read(
+fn read_site(
     text: &mut ConfigText<'_>,
     file: &Path,
     typed: &Text,
     misread: &mut Misread,
 ) -> Checked<Option<RawSite>> {
-    let unread = |e: ConfigError| text.owners(text.error(typed.span(), e.message()), file, 403);
-    let source = folder::text(file).map_err(unread)?;
-    let from = text.include(file, source.clone())?;
+    let unread =
+        |e: ConfigError| text.mark_owner(text.error_at(typed.span(), e.message()), file, 403);
+    let source = folder::read_text(file).map_err(unread)?;
+    let from = text.add_included(file, source.clone())?;
     if source.trim().is_empty() {
-        return Err(text.bare(from..from, EMPTY));
+        return Err(text.keyless_error(from..from, EMPTY));
     }
-    Ok(misread.read(text, &source, from))
+    Ok(misread.parse_source(text, &source, from))
 }
 
 impl RawSite {
     fn become_part_of(mut self, raw: &mut RawConfig) {
         let routes = self.route.take();
         for mut route in routes.into_iter().flat_map(Spanned::into_inner) {
-            self.of(route.get_ref()).pass_on(route.get_mut());
-            list(&mut raw.route).push(route);
+            self.for_route(route.get_ref()).pass_on(route.get_mut());
+            list_to_extend(&mut raw.route).push(route);
         }
         let rules = self.rewrite.take();
         for mut rule in rules.into_iter().flat_map(Spanned::into_inner) {
             if rule.get_ref().host.is_none() {
                 rule.get_mut().host.clone_from(&self.host);
             }
-            list(&mut raw.rewrite).push(rule);
+            list_to_extend(&mut raw.rewrite).push(rule);
         }
         if let Some(tls) = self.tls {
             let empty = || Spanned::new(tls.span(), RawTls::default());
             let all = raw.tls.get_or_insert_with(empty).get_mut();
-            list(&mut all.certificates).push(tls.into_inner());
+            list_to_extend(&mut all.certificates).push(tls.into_inner());
         }
     }
 
     /// Returns the keys that hold for a route. If the route sets a key, the keys that depend on it (`realm` on `passwords`)
     /// come from the route too.
-    fn of(&self, route: &RawRoute) -> Self {
+    fn for_route(&self, route: &RawRoute) -> Self {
         let mut site = self.clone();
         if route.passwords.is_some() {
             (site.realm, site.require, site.groups) = (None, None, None);
@@ -218,7 +219,7 @@ impl RawSite {
 }
 
 /// Returns a typed list to add to; makes an empty one if none was typed.
-fn list<T>(typed: &mut Typed<Vec<T>>) -> &mut Vec<T> {
+fn list_to_extend<T>(typed: &mut Typed<Vec<T>>) -> &mut Vec<T> {
     typed
         .get_or_insert_with(|| Spanned::new(0..0, Vec::new()))
         .get_mut()

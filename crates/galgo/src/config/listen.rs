@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use galgo_io::address::fits;
+use galgo_io::address::check_socket_path;
 
 use super::{
     checked::{Address, Config, Listen, PassedName, Speaks},
@@ -22,7 +22,7 @@ impl FromStr for ListenAt {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (speaks, rest) = Speaks::of(text);
+        let (speaks, rest) = Speaks::split_protocol(text);
         let Some(name) = rest.strip_prefix(PassedName::PREFIX) else {
             return text.parse().map(Self::Address);
         };
@@ -40,27 +40,27 @@ impl FromStr for ListenAt {
 
 impl ConfigText<'_> {
     /// Checks `listen`.
-    pub(super) fn listen(&self, raw: &RawConfig, config: &mut Config) -> Checked<()> {
+    pub(super) fn check_listen(&self, raw: &RawConfig, config: &mut Config) -> Checked<()> {
         let Some(typed) = &raw.listen else {
             return Ok(());
         };
         if typed.get_ref().is_empty() {
-            return Err(self.error(
+            return Err(self.error_at(
                 typed.span(),
                 "names no address: add one, or delete the line",
             ));
         }
         config.listen_nowhere();
         for text in typed.get_ref() {
-            let fail = |message| self.error(text.span(), message);
+            let fail = |message| self.error_at(text.span(), message);
             let mut one = text.get_ref().parse().map_err(fail)?;
             if let ListenAt::Address(Listen {
                 address: Address::Unix(path),
                 ..
             }) = &mut one
             {
-                *path = self.folder(&(0..0)).join(&path);
-                fits(path).map_err(fail)?;
+                *path = self.source_folder(&(0..0)).join(&path);
+                check_socket_path(path).map_err(fail)?;
             }
             config.listen_at(one).map_err(fail)?;
         }

@@ -59,6 +59,6 @@ pub use checked::{
     SpoolSettings, StartMode, TemplateSettings, TlsConfig, To, UserDir, Workers,
 };
 pub use error::ConfigError;
-pub use galgo_spawn::identity::{Identity, lookup as identity};
+pub use galgo_spawn::identity::{Identity, resolve_identity as identity};
 pub(crate) use host::remit_of;
 pub use listen::ListenAt;

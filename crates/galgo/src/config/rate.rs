@@ -17,7 +17,7 @@ const DAY: u64 = 24 * 3_600_000;
 
 impl ConfigText<'_> {
     /// Checks `rate_limit`; returns `default` if it is not typed.
-    pub(super) fn rate_limit(
+    pub(super) fn check_rate_limit(
         &self,
         typed: &Typed<RawRateLimit>,
         default: Option<RateSettings>,
@@ -32,14 +32,14 @@ impl ConfigText<'_> {
         if raw.requests.is_none() {
             let message =
                 "lacks `requests`: write it as in { requests = 10, per = \"1s\", burst = 20 }";
-            return Err(self.error(typed.span(), message));
+            return Err(self.error_at(typed.span(), message));
         }
-        let requests = self.number(&raw.requests, 1, 1, MOST as u64)?;
+        let requests = self.check_number(&raw.requests, 1, 1, MOST as u64)?;
         let at_once = requests.min(MOST_AT_ONCE);
         Ok(Some(RateSettings {
             requests,
-            per: self.time(&raw.per, Duration::from_secs(1), 1, DAY)?,
-            burst: self.number(&raw.burst, at_once, 1, MOST_AT_ONCE as u64)?,
+            per: self.check_time(&raw.per, Duration::from_secs(1), 1, DAY)?,
+            burst: self.check_number(&raw.burst, at_once, 1, MOST_AT_ONCE as u64)?,
         }))
     }
 }

@@ -64,7 +64,7 @@ pub(super) trait OrText {
     /// Both forms as the user writes them, for messages.
     const FORM: &str;
     /// Whether this text may replace the table.
-    fn takes(_text: &str) -> bool {
+    fn accepts_text(_text: &str) -> bool {
         true
     }
 }
@@ -79,7 +79,7 @@ impl<'de, T: Deserialize<'de> + OrText> Visitor<'de> for TextOrVisitor<T> {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        if T::takes(text) {
+        if T::accepts_text(text) {
             Ok(TextOr::Text(text.to_owned()))
         } else {
             Err(E::invalid_value(de::Unexpected::Str(text), &self))
@@ -111,7 +111,7 @@ pub(super) type RawRateLimit = TextOr<RawRate>;
 impl OrText for RawRate {
     const FORM: &str = "a table, as in { requests = 10, per = \"1s\", burst = 20 }, or \"none\"";
 
-    fn takes(text: &str) -> bool {
+    fn accepts_text(text: &str) -> bool {
         text == "none"
     }
 }

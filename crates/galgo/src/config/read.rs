@@ -29,14 +29,14 @@ impl Misread {
     }
 
     /// Joins these errors with the errors of later checks. Drops later errors in tables that lost an entry.
-    pub(super) fn with(self, checked: Vec<ConfigError>) -> Vec<ConfigError> {
+    pub(super) fn join_errors(self, checked: Vec<ConfigError>) -> Vec<ConfigError> {
         let whole = |error: &ConfigError| !self.torn.iter().any(|t| t.contains(&error.offset));
-        let each = checked.into_iter().flat_map(ConfigError::each);
+        let each = checked.into_iter().flat_map(ConfigError::split_errors);
         self.errors.into_iter().chain(each.filter(whole)).collect()
     }
 
     /// Reads the file whose spans begin at `from`; `None` if nothing of it can be used.
-    pub(super) fn read<T: DeserializeOwned>(
+    pub(super) fn parse_source<T: DeserializeOwned>(
         &mut self,
         text: &ConfigText<'_>,
         source: &str,
@@ -130,19 +130,19 @@ fn take_out_below(value: &mut DeValue<'_>, at: &Range<usize>) -> bool {
 fn shift_entries(table: &mut DeTable<'_>, by: usize) {
     let entries = std::mem::replace(table, DeTable::new());
     for (key, mut value) in entries {
-        shift(&mut value, by);
+        shift_spans(&mut value, by);
         let span = key.span();
         let key = Spanned::new(span.start + by..span.end + by, key.into_inner());
         table.insert(key, value);
     }
 }
 
-fn shift(value: &mut Spanned<DeValue<'_>>, by: usize) {
+fn shift_spans(value: &mut Spanned<DeValue<'_>>, by: usize) {
     let span = value.span();
     let mut inner = std::mem::replace(value.get_mut(), DeValue::Boolean(false));
     match &mut inner {
         DeValue::Table(table) => shift_entries(table, by),
-        DeValue::Array(items) => items.iter_mut().for_each(|item| shift(item, by)),
+        DeValue::Array(items) => items.iter_mut().for_each(|item| shift_spans(item, by)),
         _ => {}
     }
     *value = Spanned::new(span.start + by..span.end + by, inner);

@@ -9,18 +9,18 @@ use galgo_handlers::steps::{
 use toml::Spanned;
 
 use super::{
-    check::flag,
-    elsewhere::statuses,
+    check::flag_or_default,
+    elsewhere::parse_statuses,
     error::{Checked, ConfigText},
-    fields::token,
+    fields::is_token,
     raw::{self, RawHeaderRule, RawRoute, Typed, each_typed, first_place},
     units::{G, Time},
 };
 
 impl ConfigText<'_> {
-    pub(super) fn header_steps(&self, route: &RawRoute) -> Checked<Option<Headers>> {
+    pub(super) fn check_header_steps(&self, route: &RawRoute) -> Checked<Option<Headers>> {
         let mut rules = Vec::new();
-        let fields = self.headers(&route.headers)?;
+        let fields = self.check_headers(&route.headers)?;
         if !fields.is_empty() {
             // On errors, a field is added only if the response lacks it: a lifetime that is meant for files must not keep an
             // error alive.
@@ -30,9 +30,9 @@ impl ConfigText<'_> {
             rules.extend([fine, error]);
         }
         rules.extend(each_typed(&route.header_rules, |rule| {
-            self.header_rule(rule.get_ref())
+            self.check_header_rule(rule.get_ref())
         })?);
-        if flag(&route.security_headers, false) {
+        if flag_or_default(&route.security_headers, false) {
             let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
             let mut rule = HeaderRule::default();
             rule.changes.default = SECURITY.map(own).to_vec();
@@ -40,52 +40,52 @@ impl ConfigText<'_> {
         }
         let headers = Headers {
             rules,
-            expires: self.expires(route)?,
-            request: self.request_headers(route)?,
+            expires: self.check_expires(route)?,
+            request: self.check_request_headers(route)?,
         };
         Ok((headers != Headers::default()).then_some(headers))
     }
 
-    fn header_rule(&self, raw: &RawHeaderRule) -> Checked<HeaderRule> {
+    fn check_header_rule(&self, raw: &RawHeaderRule) -> Checked<HeaderRule> {
         let status = |typed: &raw::Text| {
             let message = "is no status: write \"404\" or \"2xx\"";
-            statuses(typed.get_ref()).ok_or_else(|| self.error(typed.span(), message))
+            parse_statuses(typed.get_ref()).ok_or_else(|| self.error_at(typed.span(), message))
         };
         Ok(HeaderRule {
             statuses: each_typed(&raw.status, status)?,
-            types: each_typed(&raw.types, |typed| self.type_pattern(typed))?,
+            types: each_typed(&raw.types, |typed| self.check_type_pattern(typed))?,
             changes: FieldChanges {
-                remove: self.field_names(&raw.remove)?,
-                set: self.headers(&raw.set)?,
-                add: self.headers(&raw.add)?,
-                default: self.headers(&raw.default)?,
+                remove: self.check_field_names(&raw.remove)?,
+                set: self.check_headers(&raw.set)?,
+                add: self.check_headers(&raw.add)?,
+                default: self.check_headers(&raw.default)?,
             },
         })
     }
 
-    pub(super) fn type_pattern(&self, typed: &raw::Text) -> Checked<TypePattern> {
+    pub(super) fn check_type_pattern(&self, typed: &raw::Text) -> Checked<TypePattern> {
         let message = "is no media type: write \"text/html\", \"image/*\" or \"*\"";
-        TypePattern::parse(typed.get_ref()).ok_or_else(|| self.error(typed.span(), message))
+        TypePattern::parse(typed.get_ref()).ok_or_else(|| self.error_at(typed.span(), message))
     }
 
     /// Checks names of fields that have no value, by the same rules as fields with values.
-    fn field_names(&self, typed: &Typed<Vec<raw::Text>>) -> Checked<Vec<String>> {
+    fn check_field_names(&self, typed: &Typed<Vec<raw::Text>>) -> Checked<Vec<String>> {
         let names = typed.iter().flat_map(|list| list.get_ref());
         let pair = |name: &raw::Text| (name.clone(), Spanned::new(name.span(), String::new()));
         let map: raw::Map = names.map(pair).collect();
-        let fields = self.headers(&Some(Spanned::new(0..0, map)))?;
+        let fields = self.check_headers(&Some(Spanned::new(0..0, map)))?;
         Ok(fields.into_iter().map(|(name, _)| name).collect())
     }
 
-    fn request_headers(&self, route: &RawRoute) -> Checked<Option<FieldChanges>> {
+    fn check_request_headers(&self, route: &RawRoute) -> Checked<Option<FieldChanges>> {
         let Some(typed) = &route.request_headers else {
             return Ok(None);
         };
         let raw = typed.get_ref();
         let changes = FieldChanges {
-            remove: self.field_names(&raw.remove)?,
-            set: self.headers(&raw.set)?,
-            add: self.headers(&raw.add)?,
+            remove: self.check_field_names(&raw.remove)?,
+            set: self.check_headers(&raw.set)?,
+            add: self.check_headers(&raw.add)?,
             default: Vec::new(),
         };
         /// Fields that decide how the request was read and which route answers it.
@@ -98,13 +98,13 @@ impl ConfigText<'_> {
             let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
             if !plain || READ.contains(&name.to_ascii_lowercase().as_str()) {
                 let message = format!("request_headers: {name} is not to be changed: delete it");
-                return Err(self.bare(typed.span(), message));
+                return Err(self.keyless_error(typed.span(), message));
             }
         }
         Ok(Some(changes))
     }
 
-    fn expires(&self, route: &RawRoute) -> Checked<Vec<(TypePattern, String)>> {
+    fn check_expires(&self, route: &RawRoute) -> Checked<Vec<(TypePattern, String)>> {
         let mut expires = Vec::new();
         for (media, time) in route.expires.iter().flat_map(|map| map.get_ref()) {
             let Time(time) = time.0;
@@ -112,7 +112,7 @@ impl ConfigText<'_> {
                 0 => "no-cache".to_owned(),
                 seconds => format!("max-age={seconds}"),
             };
-            expires.push((self.type_pattern(media)?, value));
+            expires.push((self.check_type_pattern(media)?, value));
         }
         let width = |pattern: &TypePattern| match pattern {
             TypePattern::Exact(_) => 0,
@@ -123,45 +123,49 @@ impl ConfigText<'_> {
         Ok(expires)
     }
 
-    pub(super) fn cors(&self, route: &RawRoute) -> Checked<Option<Cors>> {
+    pub(super) fn check_cors(&self, route: &RawRoute) -> Checked<Option<Cors>> {
         let Some(typed) = &route.cors else {
             return Ok(None);
         };
         let raw = typed.get_ref();
         let list = raw.origins.as_ref();
         let Some(list) = list.filter(|list| !list.get_ref().is_empty()) else {
-            return Err(self.error(
+            return Err(self.error_at(
                 typed.span(),
                 "needs `origins`: [\"https://app.example.org\"], or [\"*\"]",
             ));
         };
-        let origins = list.get_ref().iter().map(|origin| self.origin(origin));
+        let origins = list
+            .get_ref()
+            .iter()
+            .map(|origin| self.check_origin(origin));
         let mut origins = origins.collect::<Checked<Vec<_>>>()?;
         let any = origins.iter().any(|origin| origin == "*");
-        let credentials = flag(&raw.credentials, false);
+        let credentials = flag_or_default(&raw.credentials, false);
         if any && (credentials || origins.len() > 1) {
             let message = "\"*\" stands alone, and without `credentials`: every site could act as its visitors here";
-            return Err(self.error(list.span(), message));
+            return Err(self.error_at(list.span(), message));
         }
         if any {
             origins.clear();
         }
-        let max_age = self.time(&raw.max_age, std::time::Duration::ZERO, 0, 24 * 3_600_000)?;
+        let max_age =
+            self.check_time(&raw.max_age, std::time::Duration::ZERO, 0, 24 * 3_600_000)?;
         let methods = match &raw.methods {
             None => "GET, HEAD, POST".to_owned(),
-            some => self.tokens(some)?,
+            some => self.check_tokens(some)?,
         };
         Ok(Some(Cors {
             origins,
             methods,
-            headers: self.tokens(&raw.headers)?,
-            expose: self.tokens(&raw.expose)?,
+            headers: self.check_tokens(&raw.headers)?,
+            expose: self.check_tokens(&raw.expose)?,
             credentials,
             max_age: max_age.as_secs(),
         }))
     }
 
-    fn origin(&self, typed: &raw::Text) -> Checked<String> {
+    fn check_origin(&self, typed: &raw::Text) -> Checked<String> {
         let text = typed.get_ref().to_ascii_lowercase();
         let host = ["https://", "http://"]
             .iter()
@@ -174,24 +178,24 @@ impl ConfigText<'_> {
         let message = format!(
             "{text:?} is no origin: scheme and host without a path, as in \"https://app.example.org\""
         );
-        Err(self.error(typed.span(), message))
+        Err(self.error_at(typed.span(), message))
     }
 
-    fn tokens(&self, typed: &Typed<Vec<raw::Text>>) -> Checked<String> {
+    fn check_tokens(&self, typed: &Typed<Vec<raw::Text>>) -> Checked<String> {
         let mut tokens = Vec::new();
         for typed in typed.iter().flat_map(|list| list.get_ref()) {
             let text = typed.get_ref();
-            if !token(text) {
+            if !is_token(text) {
                 let message = format!("{text:?} is no name of a method or field");
-                return Err(self.error(typed.span(), message));
+                return Err(self.error_at(typed.span(), message));
             }
             tokens.push(text.as_str());
         }
         Ok(tokens.join(", "))
     }
 
-    pub(super) fn compress(&self, route: &RawRoute) -> Checked<Option<Compress>> {
-        if !flag(&route.compress, false) {
+    pub(super) fn check_compress(&self, route: &RawRoute) -> Checked<Option<Compress>> {
+        if !flag_or_default(&route.compress, false) {
             let place = first_place!(route, compress_types, compress_min);
             self.refuse(place, "needs `compress = true` beside it")?;
             return Ok(None);
@@ -202,11 +206,14 @@ impl ConfigText<'_> {
                 .filter_map(|media| TypePattern::parse(media))
                 .collect(),
             Some(list) => {
-                let types = list.get_ref().iter().map(|typed| self.type_pattern(typed));
+                let types = list
+                    .get_ref()
+                    .iter()
+                    .map(|typed| self.check_type_pattern(typed));
                 types.collect::<Checked<_>>()?
             }
         };
-        let least = self.number(&route.compress_min, compress::LEAST, 0, G)?;
+        let least = self.check_number(&route.compress_min, compress::LEAST, 0, G)?;
         Ok(Some(Compress { types, least }))
     }
 }

@@ -20,37 +20,38 @@ const HANDLERS: &str = "`cgi`, `fastcgi`, `scgi`, `files`, `respond`";
 
 /// Checks and opens the routes and puts them into `config`, in the order to try them. If `all_read` is false, some included
 /// file could not be used: errors that its routes might fix are then not reported.
-pub(super) fn fill(
+pub(super) fn fill_routes(
     text: &ConfigText<'_>,
     raw: &RawConfig,
     all_read: bool,
     config: &mut Config,
 ) -> Checked<()> {
     let conventional = match (&raw.route, &raw.userdir, &raw.include, &raw.sites) {
-        (None, None, None, None) => conventional(text),
+        (None, None, None, None) => conventional_routes(text),
         _ => Vec::new(),
     };
     let routes = raw.route.as_ref();
     let routes = routes.map_or(&conventional, |routes| routes.get_ref());
-    let mut placed = place(text, raw, routes, config)?;
+    let mut placed = place_routes(text, raw, routes, config)?;
     if !all_read {
         return Ok(());
     }
     if placed.is_empty() && raw.sites.is_none() {
-        return Err(text.whole(config.warnings.first().map_or(NO_ROUTE, String::as_str)));
+        return Err(text.file_error(config.warnings.first().map_or(NO_ROUTE, String::as_str)));
     }
-    sort(&mut placed);
-    distinct(text, &placed)?;
+    sort_routes(&mut placed);
+    check_distinct(text, &placed)?;
     let env_files = routes.iter().filter_map(|route| {
         let typed = route.get_ref().env_file.as_ref()?;
         Some((typed, route.span()))
     });
-    let env_files = env_files.map(|(typed, route)| Ok((text.path(typed)?, typed.span(), route)));
+    let env_files =
+        env_files.map(|(typed, route)| Ok((text.resolve_path(typed)?, typed.span(), route)));
     let env_files = env_files.collect::<Checked<Vec<_>>>()?;
     // If programs, files or secrets of another account are exposed, only that account's route is to blame: close it and go on.
-    while let Err((at, error)) = exposure::check(text, &placed)
-        .and_then(|()| exposure::sites(text, raw, config, &placed))
-        .and_then(|()| exposure::secrets(text, &placed, &env_files, config.sites.as_ref()))
+    while let Err((at, error)) = exposure::check_routes(text, &placed)
+        .and_then(|()| exposure::check_host_folders(text, raw, config, &placed))
+        .and_then(|()| exposure::check_secrets(text, &placed, &env_files, config.sites.as_ref()))
     {
         match (error.closes, placed.get_mut(at)) {
             (Some(status), Some((route, _))) => {
@@ -59,20 +60,20 @@ pub(super) fn fill(
                 *route = Route {
                     host: route.host.take(),
                     names: route.names.take(),
-                    ..Route::new(path, nothing(status))
+                    ..Route::new(path, empty_response(status))
                 };
             }
             _ => return Err(error),
         }
     }
-    config.log.own = logs::own(&placed);
+    config.log.own = logs::collect_own_logs(&placed);
     let routes = placed.into_iter().map(|(route, _)| Arc::new(route));
     config.routes = routes.collect();
     Ok(())
 }
 
 /// Checks and opens the routes, including the routes to homes. Reports all errors at once.
-fn place(
+fn place_routes(
     text: &ConfigText<'_>,
     raw: &RawConfig,
     routes: &[Raw],
@@ -82,9 +83,9 @@ fn place(
     let mut wrong = Vec::new();
     for route in routes {
         let mut warnings = Vec::new();
-        match text.route(route, routes, config, &mut warnings) {
+        match text.check_route(route, routes, config, &mut warnings) {
             Ok(checked) => placed.push((checked, route.span())),
-            Err(e) => match text.closed(route.get_ref(), e) {
+            Err(e) => match text.closed_route(route.get_ref(), e) {
                 Ok(closed) => placed.push((closed, route.span())),
                 Err(e) => wrong.push(e),
             },
@@ -94,16 +95,16 @@ fn place(
         config.warnings.extend(warnings);
     }
     if let Some(userdir) = &raw.userdir {
-        match userdir::fill(text, userdir, config, &mut placed) {
+        match userdir::add_home_routes(text, userdir, config, &mut placed) {
             Ok(userdir) => config.userdir = Some(userdir),
             Err(e) => wrong.push(e),
         }
     }
-    ConfigError::all(wrong).map_or(Ok(placed), Err)
+    ConfigError::join_errors(wrong).map_or(Ok(placed), Err)
 }
 
 /// Returns a handler that answers with `status` and no body.
-pub(super) fn nothing(status: u16) -> Handler {
+pub(super) fn empty_response(status: u16) -> Handler {
     Handler::Respond(Respond {
         status,
         content_type: None,
@@ -112,21 +113,26 @@ pub(super) fn nothing(status: u16) -> Handler {
     })
 }
 
-/// Returns the routes of a folder without a file ([`Config::convention`]), as if they had been typed. A file that says nothing
+/// Returns the routes of a folder without a file ([`Config::from_convention`]), as if they had been typed. A file that says nothing
 /// about routes gets them, too.
-fn conventional(text: &ConfigText<'_>) -> Vec<Raw> {
-    fn typed<T>(value: T) -> Option<Spanned<T>> {
+fn conventional_routes(text: &ConfigText<'_>) -> Vec<Raw> {
+    fn as_typed<T>(value: T) -> Option<Spanned<T>> {
         Some(Spanned::new(0..0, value))
     }
-    let present = |name: &str| text.folder(&(0..0)).join(name).symlink_metadata().is_ok();
+    let present = |name: &str| {
+        text.source_folder(&(0..0))
+            .join(name)
+            .symlink_metadata()
+            .is_ok()
+    };
     let programs = present("cgi-bin").then(|| RawRoute {
-        path: typed("/cgi-bin/".into()),
-        cgi: typed("cgi-bin".into()),
+        path: as_typed("/cgi-bin/".into()),
+        cgi: as_typed("cgi-bin".into()),
         ..RawRoute::default()
     });
     let files = present("public").then(|| RawRoute {
-        path: typed("/".into()),
-        files: typed("public".into()),
+        path: as_typed("/".into()),
+        files: as_typed("public".into()),
         ..RawRoute::default()
     });
     let routes = programs.into_iter().chain(files);
@@ -139,7 +145,7 @@ const ROOT_ALONE: &str = "is the folder of an application's scripts, beside `fas
 const NO_ROUTE: &str = "there is no route: add a [[route]] with `path` and one of `cgi`, `fastcgi`, `scgi`, `files`, `respond`";
 
 /// Checks that no two routes have the same path and host.
-fn distinct(text: &ConfigText<'_>, routes: &[Placed]) -> Checked<()> {
+fn check_distinct(text: &ConfigText<'_>, routes: &[Placed]) -> Checked<()> {
     let pairs = routes.iter().enumerate().flat_map(|(at, a)| {
         // After sorting, routes with the same path are neighbours.
         let others = routes.iter().skip(at + 1);
@@ -159,9 +165,9 @@ fn distinct(text: &ConfigText<'_>, routes: &[Placed]) -> Checked<()> {
             ),
         };
         // If the routes come from two files, blame the file that another account can change.
-        let blame = |at: &&Range<usize>| (text.is_others(at), at.start);
+        let blame = |at: &&Range<usize>| (text.is_in_others_file(at), at.start);
         let later = [at_a, at_b].into_iter().max_by_key(blame).unwrap_or(at_b);
-        return Err(text.bare(later.clone(), message));
+        return Err(text.keyless_error(later.clone(), message));
     }
     Ok(())
 }
@@ -180,7 +186,7 @@ fn shared_host<'r>(a: &'r Route, b: &Route) -> Option<&'r str> {
 
 /// Sorts routes into the order to try them: the longest path first, and a pattern for names before the whole folder. Among
 /// equal paths, routes with a host come first, and hosts without wildcards before wildcards.
-fn sort(routes: &mut [Placed]) {
+fn sort_routes(routes: &mut [Placed]) {
     routes.sort_by(|(a, _), (b, _)| {
         let path = |r: &Route| (Reverse(r.path.len()), r.path.clone());
         let names = |r: &Route| (r.names.is_none(), r.names.clone());
@@ -195,29 +201,29 @@ impl ConfigText<'_> {
     ///
     /// # Errors
     /// `error`, if the operator is to blame.
-    fn closed(&self, raw: &RawRoute, error: ConfigError) -> Checked<Route> {
+    fn closed_route(&self, raw: &RawRoute, error: ConfigError) -> Checked<Route> {
         let programs = raw.cgi.as_ref().or(raw.root.as_ref());
         let is_file = |path: &Path| CgiRoot::open(path).is_ok_and(|root| root.folder() != path);
-        let error = match programs.map(|typed| self.path(typed)).transpose()? {
+        let error = match programs.map(|typed| self.resolve_path(typed)).transpose()? {
             // Another account may have put a file in the place of a folder.
             Some(path) if error.closes.is_none() && is_file(&path) => {
-                self.owners(error, &path, 403)
+                self.mark_owner(error, &path, 403)
             }
             _ => error,
         };
         let (Some(status), Some(path)) = (error.closes, &raw.path) else {
             return Err(error);
         };
-        let (path, names) = self.url_path(path)?;
+        let (path, names) = self.check_url_path(path)?;
         self.warn_of_closed(&error, status);
         Ok(Route {
-            host: self.hosts(&raw.host)?,
+            host: self.check_hosts(&raw.host)?,
             names,
-            ..Route::new(path, nothing(status))
+            ..Route::new(path, empty_response(status))
         })
     }
 
-    fn route(
+    fn check_route(
         &self,
         raw: &Raw,
         all: &[Raw],
@@ -225,14 +231,16 @@ impl ConfigText<'_> {
         warnings: &mut Vec<String>,
     ) -> Checked<Route> {
         let route = raw.get_ref();
-        let host = self.hosts(&route.host)?;
-        let handler = self.handler(raw, all, config)?;
+        let host = self.check_hosts(&route.host)?;
+        let handler = self.check_handler(raw, all, config)?;
         let Some(path) = &route.path else {
-            return Err(self.bare(raw.span(), "this route has no `path`: add path = \"/…\""));
+            return Err(
+                self.keyless_error(raw.span(), "this route has no `path`: add path = \"/…\"")
+            );
         };
-        let (own, names) = self.url_path(path)?;
-        if names.is_some() && !shape("/a/".into(), &handler).ends_with('/') {
-            return Err(self.error(
+        let (own, names) = self.check_url_path(path)?;
+        if names.is_some() && !adjust_last_slash("/a/".into(), &handler).ends_with('/') {
+            return Err(self.error_at(
                 path.span(),
                 "names with \"*\" are those of a folder, and this is one program",
             ));
@@ -242,43 +250,43 @@ impl ConfigText<'_> {
         }
         Ok(Route {
             host,
-            path: shape(own, &handler),
+            path: adjust_last_slash(own, &handler),
             names,
-            among_files: self.among_files(route, all, config)?,
-            authorizer: where_typed(&route.authorizer, |to| self.authorizer(to, config))?,
-            steps: self.steps(route, config, warnings)?,
+            among_files: self.check_programs_among_files(route, all, config)?,
+            authorizer: where_typed(&route.authorizer, |to| self.check_authorizer(to, config))?,
+            steps: self.check_steps(route, config, warnings)?,
             rate_limit: self
-                .rate_limit(&route.rate_limit, config.rate_limit)?
+                .check_rate_limit(&route.rate_limit, config.rate_limit)?
                 .map(RateLimit::new),
-            log: self.own_log(route, config)?,
+            log: self.check_own_log(route, config)?,
             handler,
         })
     }
 
-    fn handler(&self, raw: &Raw, all: &[Raw], config: &Config) -> Checked<Handler> {
+    fn check_handler(&self, raw: &Raw, all: &[Raw], config: &Config) -> Checked<Handler> {
         let route = raw.get_ref();
-        let cgi = |cgi: &_| self.cgi(route, cgi, all, config).map(Arc::new);
+        let cgi = |cgi: &_| self.check_cgi(route, cgi, all, config).map(Arc::new);
         let upstream = |protocol, to: &_| {
-            let app = self.upstream(route, protocol, to, all, config)?;
+            let app = self.check_upstream(route, protocol, to, all, config)?;
             Ok(Handler::Upstream(Arc::new(app)))
         };
-        let files = |files: &_| self.files(route, files, config).map(Handler::Files);
+        let files = |files: &_| self.check_files(route, files, config).map(Handler::Files);
         let handlers = [
             where_typed(&route.cgi, cgi)?.map(Handler::Cgi),
             where_typed(&route.fastcgi, |to| upstream(Protocol::Fastcgi, to))?,
             where_typed(&route.scgi, |to| upstream(Protocol::Scgi, to))?,
             where_typed(&route.files, files)?,
-            where_typed(&route.respond, |respond| self.respond(route, respond))?,
+            where_typed(&route.respond, |respond| self.check_respond(route, respond))?,
         ];
         let mut handlers = handlers.into_iter().flatten();
         let fail = |what| {
             let message = format!("this route has {what} one of {HANDLERS}");
-            Err(self.bare(raw.span(), message))
+            Err(self.keyless_error(raw.span(), message))
         };
         match (handlers.next(), handlers.next()) {
             (Some(handler), None) => Ok(handler),
             (None, _) => {
-                if let Some(handler) = self.redirects_alone(route) {
+                if let Some(handler) = self.redirect_only_handler(route) {
                     return Ok(handler);
                 }
                 self.refuse(route.root.as_ref().map(Spanned::span), ROOT_ALONE)?;
@@ -288,25 +296,25 @@ impl ConfigText<'_> {
         }
     }
 
-    pub(super) fn hosts(&self, typed: &Typed<RawHosts>) -> Checked<Option<Hosts>> {
+    pub(super) fn check_hosts(&self, typed: &Typed<RawHosts>) -> Checked<Option<Hosts>> {
         let Some(typed) = typed else {
             return Ok(None);
         };
-        let names = RawHosts::names(typed);
-        let names = names.iter().map(|name| self.host(name));
+        let names = RawHosts::list_hosts(typed);
+        let names = names.iter().map(|name| self.check_host(name));
         let hosts = Hosts::new(names.collect::<Checked<_>>()?);
-        let none = || self.error(typed.span(), "names no host: add one, or delete the key");
+        let none = || self.error_at(typed.span(), "names no host: add one, or delete the key");
         hosts.map(Some).ok_or_else(none)
     }
 
     /// Checks a host and returns it as requests have it: lower case, no port.
-    fn host(&self, typed: &raw::Text) -> Checked<String> {
+    fn check_host(&self, typed: &raw::Text) -> Checked<String> {
         let host = typed.get_ref();
         let port = host.rsplit_once(':').is_some_and(|(name, port)| {
             !name.contains(':') | name.ends_with(']') && port.bytes().all(|b| b.is_ascii_digit())
         });
         if port {
-            return Err(self.error(typed.span(), "a host has no port here: delete it"));
+            return Err(self.error_at(typed.span(), "a host has no port here: delete it"));
         }
         let literal = host
             .strip_prefix('[')
@@ -319,7 +327,7 @@ impl ConfigText<'_> {
             let message = format!(
                 "{host:?} is not a host name: write it as in \"git.example.org\" or \"*.example.org\""
             );
-            return Err(self.error(typed.span(), message));
+            return Err(self.error_at(typed.span(), message));
         }
         Ok(host.trim_end_matches('.').to_ascii_lowercase())
     }
@@ -327,22 +335,22 @@ impl ConfigText<'_> {
     /// Refuses the path of a file for a folder: settings that are meant for that file would not hold for it.
     fn is_no_file(&self, typed: &raw::Text, own: &str, files: &raw::Text) -> Checked<()> {
         let name = &own[own.rfind('/').map_or(0, |at| at + 1)..];
-        let file = self.path(files)?.join(name);
+        let file = self.resolve_path(files)?.join(name);
         if name.is_empty() || !file.is_file() || others_part(&file).is_some() {
             return Ok(());
         }
         let message = format!(
             "{own:?} is a file, and `files` serves a folder: write \"{own}*\" for that name in it, or \"{own}/\" for another folder"
         );
-        Err(self.error(typed.span(), message))
+        Err(self.error_at(typed.span(), message))
     }
 
     /// Checks the path of a route, which is compared with the decoded path of a request.
     ///
     /// If the last segment of the path has a `*`, this segment is a pattern for names.
-    fn url_path(&self, typed: &raw::Text) -> Checked<(String, Option<Glob>)> {
+    fn check_url_path(&self, typed: &raw::Text) -> Checked<(String, Option<Glob>)> {
         let path = typed.get_ref();
-        let fail = |message: &str| Err(self.error(typed.span(), format!("{path:?} {message}")));
+        let fail = |message: &str| Err(self.error_at(typed.span(), format!("{path:?} {message}")));
         if !path.starts_with('/') {
             return fail("does not begin with \"/\"");
         }
@@ -372,7 +380,7 @@ impl ConfigText<'_> {
 
 /// Adds or removes the last slash, as the handler needs it. A folder is a prefix; a program is not, because SCRIPT_NAME does
 /// not end in a slash.
-fn shape(mut path: String, handler: &Handler) -> String {
+fn adjust_last_slash(mut path: String, handler: &Handler) -> String {
     let folder = match handler {
         Handler::Cgi(cgi) => matches!(cgi.root, CgiRoot::Folder { .. }),
         Handler::Upstream(up) => match &up.scripts {

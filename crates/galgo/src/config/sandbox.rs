@@ -2,10 +2,10 @@
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use galgo_handlers::{variables::constants_of_server, wasm::module_terms};
+use galgo_handlers::{variables::server_constants, wasm::module_terms};
 use galgo_spawn::{
     Limits, Sandbox,
-    identity::{current, effective_uid, find},
+    identity::{current, effective_uid, resolve_user},
     owners::{Layout, Remit, RunsAs, Terms, are_delegated},
     sandbox::{Confinement, Network, kernel},
     trusted_path::resolve,
@@ -24,7 +24,11 @@ const OWNER: &str = "owner";
 
 impl ConfigText<'_> {
     /// Checks `cpu`: seconds for each process, or percent of a processor for all processes together.
-    pub(super) fn cpu(&self, raw: &RawOptions, d: &Limits) -> Checked<(Option<u64>, Option<u32>)> {
+    pub(super) fn check_cpu(
+        &self,
+        raw: &RawOptions,
+        d: &Limits,
+    ) -> Checked<(Option<u64>, Option<u32>)> {
         let Some(typed) = &raw.cpu else {
             return Ok((d.cpu, d.cpu_percent));
         };
@@ -32,20 +36,21 @@ impl ConfigText<'_> {
         match typed.get_ref().0 {
             None => Ok((None, None)),
             Some(Cpu::Time(Time(time))) if time.subsec_nanos() != 0 => {
-                Err(self.error(at(), "is counted in whole seconds"))
+                Err(self.error_at(at(), "is counted in whole seconds"))
             }
             Some(Cpu::Time(time)) => {
-                let time = self.within(at(), time, Time::secs(1), Time::secs(86_400))?;
+                let time =
+                    self.check_within(at(), time, Time::from_secs(1), Time::from_secs(86_400))?;
                 Ok((Some(time.0.as_secs()), None))
             }
             Some(Cpu::Percent(percent)) => {
-                Ok((None, Some(self.number_at(at(), percent, 1, 100_000)?)))
+                Ok((None, Some(self.check_number_at(at(), percent, 1, 100_000)?)))
             }
         }
     }
 
     /// Checks `sandbox`; with a strict sandbox, also returns the access that programs keep.
-    pub(super) fn sandbox(
+    pub(super) fn check_sandbox(
         &self,
         raw: &RawOptions,
         d: &CgiOptions,
@@ -53,11 +58,13 @@ impl ConfigText<'_> {
         let (at, strict) = match &raw.sandbox {
             None => (None, d.strict.clone()),
             Some(typed) => match typed.get_ref() {
-                RawSandbox::Table(table) => (Some(typed.span()), Some(self.confinement(table)?)),
+                RawSandbox::Table(table) => {
+                    (Some(typed.span()), Some(self.check_confinement(table)?))
+                }
                 RawSandbox::Text(name) if name == "strict" => {
                     (Some(typed.span()), Some(Arc::default()))
                 }
-                RawSandbox::Text(name) => return Ok((self.sandbox_name(typed, name)?, None)),
+                RawSandbox::Text(name) => return Ok((self.check_sandbox_name(typed, name)?, None)),
             },
         };
         let Some(strict) = strict else {
@@ -66,7 +73,7 @@ impl ConfigText<'_> {
         // A program that may gain privileges may not be confined.
         if let Some(typed) = raw.no_new_privs.as_ref().filter(|on| !on.get_ref()) {
             let message = "a strict sandbox takes no_new_privs = true: delete this, or set sandbox = \"standard\"";
-            return Err(self.error(typed.span(), message));
+            return Err(self.error_at(typed.span(), message));
         }
         let lacks = raw.no_new_privs.is_none() && !d.no_new_privs;
         let message = "a strict sandbox takes no_new_privs = true beside it";
@@ -76,18 +83,18 @@ impl ConfigText<'_> {
         Ok((Sandbox::Standard, Some(strict)))
     }
 
-    fn sandbox_name(&self, typed: &Spanned<RawSandbox>, name: &str) -> Checked<Sandbox> {
+    fn check_sandbox_name(&self, typed: &Spanned<RawSandbox>, name: &str) -> Checked<Sandbox> {
         let both = [Sandbox::Off, Sandbox::Standard];
-        let named = both.into_iter().find(|s| s.name() == name);
+        let named = both.into_iter().find(|s| s.config_name() == name);
         named.ok_or_else(|| {
             let message = format!(
                 "{name:?} is no sandbox: choose \"standard\", \"strict\", \"off\" or a table"
             );
-            self.error(typed.span(), message)
+            self.error_at(typed.span(), message)
         })
     }
 
-    fn confinement(&self, raw: &RawConfinement) -> Checked<Arc<Confinement>> {
+    fn check_confinement(&self, raw: &RawConfinement) -> Checked<Arc<Confinement>> {
         let network = self.one_of(
             &raw.network,
             Network::None,
@@ -95,22 +102,22 @@ impl ConfigText<'_> {
             "is no network: choose \"none\", \"loopback\", \"out\" or \"all\"",
         )?;
         Ok(Arc::new(Confinement {
-            read: self.existing(&raw.read)?,
-            write: self.existing(&raw.write)?,
-            exec: self.existing(&raw.exec)?,
+            read: self.check_existing(&raw.read)?,
+            write: self.check_existing(&raw.write)?,
+            exec: self.check_existing(&raw.exec)?,
             network,
         }))
     }
 
     /// Returns paths after checking that they exist. If another account controls a missing path, it may appear later; until
     /// then, the programs' helper refuses to start them.
-    fn existing(&self, list: &Typed<Vec<Text>>) -> Checked<Vec<PathBuf>> {
+    fn check_existing(&self, list: &Typed<Vec<Text>>) -> Checked<Vec<PathBuf>> {
         each_typed(list, |typed| {
-            let path = self.path(typed)?;
+            let path = self.resolve_path(typed)?;
             match resolve(&path) {
                 // The process that starts the programs may have access where this process has none.
                 Err(e) if e.kind() != io::ErrorKind::PermissionDenied => {
-                    self.or_warn(Err::<(), _>(self.unopened(typed, &path, &e)))?;
+                    self.or_warn(Err::<(), _>(self.open_error(typed, &path, &e)))?;
                 }
                 _ => {}
             }
@@ -120,7 +127,7 @@ impl ConfigText<'_> {
 
     /// Returns the terms under which a helper starts the programs of a route; `None` if the server starts them as its own
     /// user. `authorized`: an authorizer, or `env_rules`, may give the variables of `env` other values.
-    pub(super) fn remit(
+    pub(super) fn build_remit(
         &self,
         user: &Typed<String>,
         group: &Typed<String>,
@@ -132,7 +139,7 @@ impl ConfigText<'_> {
             return Ok(None);
         };
         let names = galgo_proto::vars::NAMES.iter().map(ToString::to_string);
-        let mut constants = constants_of_server(&config.path);
+        let mut constants = server_constants(&config.path);
         let mut variables: Vec<_> = names.chain(["REDIRECT_URL".to_owned()]).collect();
         let mut warm = Vec::new();
         if authorized {
@@ -168,7 +175,7 @@ impl ConfigText<'_> {
     }
 
     /// Returns the terms under which a helper starts the workers of an application; `None` if no helper does.
-    pub(super) fn worker_remit(
+    pub(super) fn build_worker_remit(
         &self,
         user: &Typed<String>,
         group: &Typed<String>,
@@ -247,21 +254,22 @@ impl ConfigText<'_> {
                 })),
                 Some(group) => {
                     let message = "an owner's programs run in the owner's own groups: delete it";
-                    Err(self.error(group.span(), message))
+                    Err(self.error_at(group.span(), message))
                 }
             };
         }
         let group = group.as_ref().map(|group| group.get_ref().as_str());
-        let found = find(typed.get_ref(), group)
-            .map_err(|e| self.error(typed.span(), format!("{e}: create it or correct the name")))?;
+        let found = resolve_user(typed.get_ref(), group).map_err(|e| {
+            self.error_at(typed.span(), format!("{e}: create it or correct the name"))
+        })?;
         if found.uid == 0 {
             let message =
                 "programs of a route with `user` never run as root: name a user without privileges";
-            return Err(self.error(typed.span(), message));
+            return Err(self.error_at(typed.span(), message));
         }
         if found.gid == 0 {
             let message = "programs of a route with `user` never run in the group of root: name another as `group`";
-            return Err(self.error(typed.span(), message));
+            return Err(self.error_at(typed.span(), message));
         }
         let is_own = match &config.identity {
             Some(own) => (own.uid, own.gid) == (found.uid, found.gid),

@@ -15,8 +15,8 @@ use super::{
     check,
     checked::{Cgi, CgiRoot, Config, DevErrors, Files, Handler, Route},
     error::ConfigError,
-    folder::{self, unopened},
-    routes::nothing,
+    folder::{self, describe_unopened},
+    routes::empty_response,
 };
 
 impl Config {
@@ -33,7 +33,7 @@ impl Config {
     /// # Errors
     /// Like [`Config::load`].
     pub fn load_as(file: &Path, user: Option<&Identity>) -> Result<Self, ConfigError> {
-        without_others(file, &folder::text(file)?, user)
+        without_others(file, &folder::read_text(file)?, user)
     }
 
     /// Reads `source` as if it stood in `file`: relative paths start at the file's folder.
@@ -49,8 +49,8 @@ impl Config {
     ///
     /// # Errors
     /// The folder has neither `cgi-bin/` nor `public/`, or one cannot be opened.
-    pub fn convention(dir: &Path) -> Result<Self, ConfigError> {
-        let fail = |path: &Path, e: &io::Error| ConfigError::new(unopened(path, e));
+    pub fn from_convention(dir: &Path) -> Result<Self, ConfigError> {
+        let fail = |path: &Path, e: &io::Error| ConfigError::new(describe_unopened(path, e));
         let dir = std::path::absolute(dir).map_err(|e| fail(dir, &e))?;
         if !dir.is_dir() {
             let not_a_folder = || io::ErrorKind::NotADirectory.into();
@@ -65,18 +65,18 @@ impl Config {
         };
         let (has_programs, has_public) = (present(&programs)?, present(&public)?);
         let mut config = Self {
-            dev_errors: DevErrors::of(None),
+            dev_errors: DevErrors::from_typed(None),
             ..Self::default()
         };
         let mut add = |path: &str, folder: &Path, opened: io::Result<Handler>| {
             let handler = match opened {
                 Ok(handler) => handler,
                 Err(e) if others_part(folder).is_some() => {
-                    let why = unopened(folder, &e);
+                    let why = describe_unopened(folder, &e);
                     let words =
                         format!("{why}. Until a reload finds it fit for use, {path} answers 403");
                     config.warnings.push(words);
-                    nothing(403)
+                    empty_response(403)
                 }
                 Err(e) => return Err(fail(folder, &e)),
             };
@@ -108,7 +108,7 @@ impl Config {
     /// `DIR/galgo.toml` if that exists, else from the convention. If `user` is given, the server becomes that user.
     ///
     /// # Errors
-    /// Like [`Config::load`] and [`Config::convention`].
+    /// Like [`Config::load`] and [`Config::from_convention`].
     pub fn for_dir(
         dir: &Path,
         explicit: Option<&Path>,
@@ -120,7 +120,7 @@ impl Config {
             None if own.symlink_metadata().is_ok() => Self::load_as(&own, user),
             None => Ok(Self {
                 identity: user.cloned(),
-                ..Self::convention(dir)?
+                ..Self::from_convention(dir)?
             }),
         }
     }
@@ -136,7 +136,7 @@ fn without_others(
     let mut left_out: Vec<(PathBuf, String)> = Vec::new();
     loop {
         let files: Vec<_> = left_out.iter().map(|(file, _)| file.as_path()).collect();
-        let mut read = check::config(file, source, user, &files);
+        let mut read = check::check_config(file, source, user, &files);
         let more = match &read {
             Ok(config) if starter() == 0 && config.remits().next().is_some() => {
                 let rights = "it would say how programs are started with root's rights: have root own it and the folders that lead to it";

@@ -11,10 +11,10 @@ use galgo_spawn::trusted_path::read_all;
 use toml::Spanned;
 
 use super::{
-    check::flag,
+    check::flag_or_default,
     checked::{Automatic, Config, Speaks, TlsConfig},
     error::{Checked, ConfigText},
-    folder::{readable_by_all, unopened},
+    folder::{describe_unopened, readable_by_all},
     raw::{
         self, RawAutomatic, RawCertificate, RawConfig, RawTls, Typed, each_typed, first_place,
         where_typed,
@@ -24,14 +24,18 @@ use crate::certificates::settings::{FilesVersion, FromFiles, LETS_ENCRYPT, publi
 
 impl ConfigText<'_> {
     /// Reads all certificates and keys.
-    pub(super) fn tls(&self, raw: &RawConfig, warnings: &mut Vec<String>) -> Checked<TlsConfig> {
+    pub(super) fn check_tls(
+        &self,
+        raw: &RawConfig,
+        warnings: &mut Vec<String>,
+    ) -> Checked<TlsConfig> {
         let mut tls = TlsConfig::default();
         let Some(table) = &raw.tls else {
             return Ok(tls);
         };
-        tls.redirect = flag(&table.get_ref().redirect_to_https, false);
+        tls.redirect = flag_or_default(&table.get_ref().redirect_to_https, false);
         let most = 2 * 365 * 24 * 3600 * 1000;
-        let hsts = self.time(&table.get_ref().hsts, Duration::ZERO, 0, most)?;
+        let hsts = self.check_time(&table.get_ref().hsts, Duration::ZERO, 0, most)?;
         tls.hsts = (!hsts.is_zero()).then(|| format!("max-age={}", hsts.as_secs()));
         let first = (&table.get_ref().certificate, &table.get_ref().key);
         let list = table.get_ref().certificates.iter();
@@ -42,48 +46,49 @@ impl ConfigText<'_> {
         for (certificate, key) in named.then_some(first).into_iter().chain(pairs) {
             let (chain, key) = match (certificate, key) {
                 (Some(chain), Some(key)) => (chain, key),
-                (Some(at), None) => return Err(self.error(at.span(), "needs a `key` beside it")),
+                (Some(at), None) => return Err(self.error_at(at.span(), "needs a `key` beside it")),
                 (None, at) => {
                     let at = at.as_ref().map_or(table.span(), |key| key.span());
-                    return Err(self.error(at, "needs a `certificate` beside it"));
+                    return Err(self.error_at(at, "needs a `certificate` beside it"));
                 }
             };
-            match self.certificate(chain, key, &mut tls, warnings) {
+            match self.check_certificate(chain, key, &mut tls, warnings) {
                 // If another account's certificate cannot be used, only the hosts of that certificate go without one.
                 Err(e) if e.closes.is_some() => {
-                    self.warn(&e);
+                    self.add_warning(&e);
                     closed.get_or_insert(e);
                 }
                 checked => checked?,
             }
         }
-        tls.automatic = where_typed(&table.get_ref().automatic, |raw| self.automatic(raw))?;
-        tls.clients = self.clients(table.get_ref())?;
+        tls.automatic = where_typed(&table.get_ref().automatic, |raw| self.check_automatic(raw))?;
+        tls.clients = self.check_clients(table.get_ref())?;
         let none = tls.certificates.is_empty() && tls.unreadable.is_none();
         if none && tls.automatic.is_none() {
             let words = "names no certificate: add `certificate` and `key`, or `automatic`, or delete the table";
-            return Err(closed.unwrap_or_else(|| self.error(table.span(), words)));
+            return Err(closed.unwrap_or_else(|| self.error_at(table.span(), words)));
         }
         Ok(tls)
     }
 
-    fn certificate(
+    fn check_certificate(
         &self,
         chain: &raw::Text,
         key: &raw::Text,
         tls: &mut TlsConfig,
         warnings: &mut Vec<String>,
     ) -> Checked<()> {
-        let (chain_path, key_path) = (self.file(chain)?, self.file(key)?);
+        let (chain_path, key_path) = (self.resolve_file(chain)?, self.resolve_file(key)?);
         // Taken before the files are read, so that a change in between is noticed later.
-        let version = FilesVersion::of(&chain_path, &key_path);
-        let failed = |typed: &raw::Text, path: &Path, e: &io::Error| self.unopened(typed, path, e);
+        let version = FilesVersion::from_files(&chain_path, &key_path);
+        let failed =
+            |typed: &raw::Text, path: &Path, e: &io::Error| self.open_error(typed, path, e);
         let pem = read_all(&chain_path).map_err(|e| failed(chain, &chain_path, &e))?;
         let secret = match read_all(&key_path) {
             Ok(secret) => secret,
             // A server that was root at its start read the key then.
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                tls.unreadable = Some(unopened(&key_path, &e));
+                tls.unreadable = Some(describe_unopened(&key_path, &e));
                 return Ok(());
             }
             Err(e) => return Err(failed(key, &key_path, &e)),
@@ -91,11 +96,11 @@ impl ConfigText<'_> {
         let read = Certificate::from_pem(&pem, &secret);
         let (file, key_file) = (chain_path.display(), key_path.display());
         let read = read.map_err(|e| {
-            let error = self.error(chain.span(), format!("{file} with {key_file}: {e}"));
-            let error = self.owners(error, &chain_path, 403);
+            let error = self.error_at(chain.span(), format!("{file} with {key_file}: {e}"));
+            let error = self.mark_owner(error, &chain_path, 403);
             match error.closes {
                 Some(_) => error,
-                None => self.owners(error, &key_path, 403),
+                None => self.mark_owner(error, &key_path, 403),
             }
         })?;
         let doubts = read.doubts(SystemTime::now()).into_iter();
@@ -112,18 +117,18 @@ impl ConfigText<'_> {
 }
 
 impl ConfigText<'_> {
-    fn automatic(&self, raw: &Spanned<RawAutomatic>) -> Checked<Automatic> {
+    fn check_automatic(&self, raw: &Spanned<RawAutomatic>) -> Checked<Automatic> {
         let (at, raw) = (raw.span(), raw.get_ref());
-        let mut hosts = each_typed(&raw.hosts, |typed| self.public_host(typed))?;
+        let mut hosts = each_typed(&raw.hosts, |typed| self.check_public_host(typed))?;
         hosts.sort();
         hosts.dedup();
         if hosts.is_empty() {
             let words = "automatic: names no host: hosts = [\"example.org\"]";
-            return Err(self.bare(at, words));
+            return Err(self.keyless_error(at, words));
         }
         let starts = |typed: &raw::Text, with: &str, like: &str| match typed.get_ref() {
             text if text.starts_with(with) && text.is_ascii() => Ok(text.clone()),
-            _ => Err(self.error(typed.span(), format!("begins with {with:?}: {like:?}"))),
+            _ => Err(self.error_at(typed.span(), format!("begins with {with:?}: {like:?}"))),
         };
         let contact = |typed: &raw::Text| starts(typed, "mailto:", "mailto:me@example.org");
         let authority = |typed: &raw::Text| starts(typed, "https://", LETS_ENCRYPT);
@@ -132,17 +137,17 @@ impl ConfigText<'_> {
             contact: where_typed(&raw.contact, contact)?,
             authority: where_typed(&raw.authority, authority)?
                 .unwrap_or_else(|| LETS_ENCRYPT.into()),
-            authority_ca: where_typed(&raw.authority_ca, |typed| self.file(typed))?,
-            state: where_typed(&raw.state, |typed| self.path(typed))?,
+            authority_ca: where_typed(&raw.authority_ca, |typed| self.resolve_file(typed))?,
+            state: where_typed(&raw.state, |typed| self.resolve_path(typed))?,
         };
         if let (Some(typed), Some(path)) = (&raw.authority_ca, &automatic.authority_ca) {
-            read_all(path).map_err(|e| self.unopened(typed, path, &e))?;
+            read_all(path).map_err(|e| self.open_error(typed, path, &e))?;
         }
         Ok(automatic)
     }
 
     /// Checks which certificates clients are asked for.
-    fn clients(&self, raw: &RawTls) -> Checked<Option<Clients>> {
+    fn check_clients(&self, raw: &RawTls) -> Checked<Option<Clients>> {
         let Some(typed) = &raw.client_ca else {
             let alone = first_place!(raw, client_certificate, client_user);
             self.refuse(alone, "needs a `client_ca` beside it")?;
@@ -152,21 +157,21 @@ impl ConfigText<'_> {
             where_typed(typed, |typed| {
                 let found = allowed.iter().position(|one| typed.get_ref() == one);
                 let words = format!("is {:?} or {:?}", allowed[0], allowed[1]);
-                found.ok_or_else(|| self.error(typed.span(), words))
+                found.ok_or_else(|| self.error_at(typed.span(), words))
             })
         };
         let optional = one_of(&raw.client_certificate, ["required", "optional"])? == Some(1);
         let user = one_of(&raw.client_user, ["common_name", "subject"])?;
         let user = user.map(|at| [UserIs::CommonName, UserIs::Subject][at]);
-        let path = self.file(typed)?;
-        let pem = read_all(&path).map_err(|e| self.unopened(typed, &path, &e))?;
+        let path = self.resolve_file(typed)?;
+        let pem = read_all(&path).map_err(|e| self.open_error(typed, &path, &e))?;
         let clients = Clients::from_pem(&pem, !optional, user);
-        let at = |e| self.error(typed.span(), format!("{} {e}", path.display()));
+        let at = |e| self.error_at(typed.span(), format!("{} {e}", path.display()));
         clients.map(Some).map_err(at)
     }
 
-    fn public_host(&self, typed: &raw::Text) -> Checked<String> {
-        let words = |words| self.error(typed.span(), format!("{:?} {words}", typed.get_ref()));
+    fn check_public_host(&self, typed: &raw::Text) -> Checked<String> {
+        let words = |words| self.error_at(typed.span(), format!("{:?} {words}", typed.get_ref()));
         public_host(typed.get_ref()).map_err(words)
     }
 }
@@ -188,7 +193,7 @@ impl Config {
             Some(why) => Some(why.clone()),
             None if tls.certificates.is_empty() && tls.automatic.is_none() => Some(format!(
                 "{} needs a certificate: name `certificate` and `key`, or `automatic`, under [tls] in galgo.toml",
-                listen.url()
+                listen.browser_url()
             )),
             None => None,
         }

@@ -14,15 +14,15 @@ pub(super) trait Unit: Sized {
     /// The same text with `"none"` as another choice: Rust cannot build one constant from another.
     const FORM_OR_NONE: &str = "";
     /// Makes a value from a plain number; `None` if the unit takes none, or not this number.
-    fn of_number(_number: u64) -> Option<Self> {
+    fn from_number(_number: u64) -> Option<Self> {
         None
     }
     /// Makes a value from a text; `None` if the text is not written like this unit.
-    fn of_text(_text: &str) -> Option<Self> {
+    fn from_text(_text: &str) -> Option<Self> {
         None
     }
     /// Guesses the right spelling of a wrong text.
-    fn meant(_text: &str) -> Option<String> {
+    fn suggest_spelling(_text: &str) -> Option<String> {
         None
     }
 }
@@ -47,15 +47,15 @@ impl<U: Unit> Visitor<'_> for UnitVisitor<U> {
     }
 
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
-        let value = u64::try_from(number).ok().and_then(U::of_number);
+        let value = u64::try_from(number).ok().and_then(U::from_number);
         value
             .map(Value)
             .ok_or_else(|| E::custom(format!("{number} is not {}", U::FORM)))
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        U::of_text(text).map(Value).ok_or_else(|| {
-            let meant = U::meant(text).map(|meant| format!("; did you mean {meant}?"));
+        U::from_text(text).map(Value).ok_or_else(|| {
+            let meant = U::suggest_spelling(text).map(|meant| format!("; did you mean {meant}?"));
             let meant = meant.unwrap_or_default();
             E::custom(format!("{text:?} is not {}{meant}", U::FORM))
         })
@@ -67,11 +67,11 @@ impl<U: Unit> Visitor<'_> for UnitVisitor<U> {
 pub(super) struct Time(pub(super) Duration);
 
 impl Time {
-    pub(super) const fn ms(ms: u64) -> Self {
+    pub(super) const fn from_millis(ms: u64) -> Self {
         Self(Duration::from_millis(ms))
     }
 
-    pub(super) const fn secs(secs: u64) -> Self {
+    pub(super) const fn from_secs(secs: u64) -> Self {
         Self(Duration::from_secs(secs))
     }
 }
@@ -80,12 +80,12 @@ impl Unit for Time {
     const FORM: &str = r#"a duration: seconds (10), or "250ms", "10s", "2m", "1h""#;
     const FORM_OR_NONE: &str = r#"a duration: seconds (10), or "10s", "2m", "1h"; or "none""#;
 
-    fn of_number(number: u64) -> Option<Self> {
-        Some(Self::secs(number))
+    fn from_number(number: u64) -> Option<Self> {
+        Some(Self::from_secs(number))
     }
 
-    fn of_text(text: &str) -> Option<Self> {
-        let (number, unit) = split(text)?;
+    fn from_text(text: &str) -> Option<Self> {
+        let (number, unit) = split_number_unit(text)?;
         let ms = match unit {
             "ms" => 1,
             "s" => 1000,
@@ -93,11 +93,11 @@ impl Unit for Time {
             "h" => 3_600_000,
             _ => return None,
         };
-        number.checked_mul(ms).map(Self::ms)
+        number.checked_mul(ms).map(Self::from_millis)
     }
 
-    fn meant(text: &str) -> Option<String> {
-        match whole(text)? {
+    fn suggest_spelling(text: &str) -> Option<String> {
+        match split_number_word(text)? {
             (number, "d" | "day" | "days") => Some(format!("\"{}h\"", number.checked_mul(24)?)),
             (number, "" | "sec" | "secs" | "second" | "seconds") => Some(format!("\"{number}s\"")),
             (number, "min" | "mins" | "minute" | "minutes") => Some(format!("\"{number}m\"")),
@@ -129,19 +129,19 @@ impl Unit for Cpu {
     const FORM: &str = Time::FORM;
     const FORM_OR_NONE: &str = r#"a duration: seconds (10), or "10s", "2m", "1h"; a part of a processor: "50%"; or "none""#;
 
-    fn of_number(number: u64) -> Option<Self> {
-        Time::of_number(number).map(Self::Time)
+    fn from_number(number: u64) -> Option<Self> {
+        Time::from_number(number).map(Self::Time)
     }
 
-    fn of_text(text: &str) -> Option<Self> {
-        match split(text)? {
+    fn from_text(text: &str) -> Option<Self> {
+        match split_number_unit(text)? {
             (percent, "%") => Some(Self::Percent(percent)),
-            _ => Time::of_text(text).map(Self::Time),
+            _ => Time::from_text(text).map(Self::Time),
         }
     }
 
-    fn meant(text: &str) -> Option<String> {
-        Time::meant(text)
+    fn suggest_spelling(text: &str) -> Option<String> {
+        Time::suggest_spelling(text)
     }
 }
 
@@ -158,12 +158,12 @@ impl Unit for Size {
     const FORM: &str = r#"a size: bytes (65536), or "64K", "16M", "1G" (powers of 1024)"#;
     const FORM_OR_NONE: &str = r#"a size: bytes (65536), or "64K", "16M", "1G"; or "none""#;
 
-    fn of_number(number: u64) -> Option<Self> {
+    fn from_number(number: u64) -> Option<Self> {
         Some(Self(number))
     }
 
-    fn of_text(text: &str) -> Option<Self> {
-        let (number, unit) = split(text)?;
+    fn from_text(text: &str) -> Option<Self> {
+        let (number, unit) = split_number_unit(text)?;
         let factor = match unit {
             "K" | "k" => K,
             "M" | "m" => M,
@@ -174,8 +174,8 @@ impl Unit for Size {
         number.checked_mul(factor).map(Self)
     }
 
-    fn meant(text: &str) -> Option<String> {
-        let (number, unit) = whole(text)?;
+    fn suggest_spelling(text: &str) -> Option<String> {
+        let (number, unit) = split_number_word(text)?;
         let unit = unit.to_ascii_uppercase();
         let letter = match unit.as_str() {
             "" | "B" => return Some(number.to_string()),
@@ -219,7 +219,7 @@ impl Unit for u64 {
     const FORM: &str = "a number from 0";
     const FORM_OR_NONE: &str = r#"a number from 0, or "none""#;
 
-    fn of_number(number: u64) -> Option<Self> {
+    fn from_number(number: u64) -> Option<Self> {
         Some(number)
     }
 }
@@ -228,18 +228,18 @@ impl Unit for u64 {
 impl<U: Unit> Unit for Option<U> {
     const FORM: &str = U::FORM_OR_NONE;
 
-    fn meant(text: &str) -> Option<String> {
-        U::meant(text)
+    fn suggest_spelling(text: &str) -> Option<String> {
+        U::suggest_spelling(text)
     }
 
-    fn of_number(number: u64) -> Option<Self> {
-        U::of_number(number).map(Some)
+    fn from_number(number: u64) -> Option<Self> {
+        U::from_number(number).map(Some)
     }
 
-    fn of_text(text: &str) -> Option<Self> {
+    fn from_text(text: &str) -> Option<Self> {
         match text {
             "none" => Some(None),
-            _ => U::of_text(text).map(Some),
+            _ => U::from_text(text).map(Some),
         }
     }
 }
@@ -251,7 +251,7 @@ pub(super) struct Mask(pub(super) u32);
 impl Unit for Mask {
     const FORM: &str = r#"a mask: three octal digits in quotes ("022")"#;
 
-    fn of_text(text: &str) -> Option<Self> {
+    fn from_text(text: &str) -> Option<Self> {
         let octal = matches!(text.len(), 3 | 4) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
         let mask = octal.then(|| u32::from_str_radix(text, 8).ok())??;
         (mask <= 0o777).then_some(Self(mask))
@@ -290,7 +290,7 @@ impl<'de> Deserialize<'de> for Switch {
 }
 
 /// Splits a text into the digits at its start and the word after them, if there is one.
-fn whole(text: &str) -> Option<(u64, &str)> {
+fn split_number_word(text: &str) -> Option<(u64, &str)> {
     let text = text.trim();
     let end = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(end);
@@ -299,7 +299,7 @@ fn whole(text: &str) -> Option<(u64, &str)> {
 
 /// Splits a text into the digits at its start and the rest; `None` if there is no rest, because a number without a unit is not
 /// typed as text.
-fn split(text: &str) -> Option<(u64, &str)> {
+fn split_number_unit(text: &str) -> Option<(u64, &str)> {
     let end = text.bytes().position(|b| !b.is_ascii_digit())?;
     Some((text[..end].parse().ok()?, &text[end..]))
 }
@@ -327,7 +327,7 @@ mod tests {
             ("18446744073709551615h", None),
         ];
         for (text, ms) in table {
-            assert_eq!(Time::of_text(text), ms.map(Time::ms), "{text}");
+            assert_eq!(Time::from_text(text), ms.map(Time::from_millis), "{text}");
         }
     }
 
@@ -344,7 +344,7 @@ mod tests {
             ("18446744073709551615K", None),
         ];
         for (text, bytes) in table {
-            assert_eq!(Size::of_text(text), bytes.map(Size), "{text}");
+            assert_eq!(Size::from_text(text), bytes.map(Size), "{text}");
         }
     }
 
@@ -357,9 +357,9 @@ mod tests {
             ("1022", None),
         ];
         for (text, mask) in table {
-            assert_eq!(Mask::of_text(text), mask.map(Mask), "{text}");
+            assert_eq!(Mask::from_text(text), mask.map(Mask), "{text}");
         }
-        assert_eq!(Mask::of_text("+22"), None);
+        assert_eq!(Mask::from_text("+22"), None);
     }
 
     #[test]
@@ -372,7 +372,7 @@ mod tests {
             (120_000, "2m"),
         ];
         for (ms, text) in times {
-            assert_eq!(Time::ms(ms).to_string(), text);
+            assert_eq!(Time::from_millis(ms).to_string(), text);
         }
         for (bytes, text) in [
             (0, "0"),

@@ -12,39 +12,41 @@ use toml::Spanned;
 use super::{
     checked::{Config, Handler, Placed, Route, UserDir},
     error::{Checked, ConfigText},
-    folder::unopened,
+    folder::describe_unopened,
     host,
     raw::{self, RawUserDir, each_typed, where_typed},
 };
 
 /// Looks up the users and adds a route for each folder that exists. If a folder is missing, or a link leads out of the home,
 /// only warns: one user must not keep the server from starting.
-pub(super) fn fill(
+pub(super) fn add_home_routes(
     text: &ConfigText<'_>,
     raw: &Spanned<RawUserDir>,
     config: &mut Config,
     routes: &mut Vec<Placed>,
 ) -> Checked<UserDir> {
-    let userdir = text.userdir(raw)?;
+    let userdir = text.check_userdir(raw)?;
     for (user, home) in &userdir.users {
         for (name, kind) in [
             (&userdir.files, HomeRouteKind::Files),
             (&userdir.cgi, HomeRouteKind::Cgi),
         ] {
             let Some(name) = name else { continue };
-            match route(user, home, name, kind, &userdir, config) {
+            match open_home_route(user, home, name, kind, &userdir, config) {
                 Ok(mut route) => {
                     if let Handler::Cgi(cgi) = &mut route.handler {
-                        let remit = text.remit(&raw.get_ref().user, &None, cgi, config, false)?;
+                        let remit =
+                            text.build_remit(&raw.get_ref().user, &None, cgi, config, false)?;
                         if let Some(cgi) = Arc::get_mut(cgi) {
                             cgi.remit = remit;
                         }
                     }
                     routes.push((route, raw.span()));
                 }
-                Err(e) => config
-                    .warnings
-                    .push(format!("~{user}: {}", unopened(&home.join(name), &e))),
+                Err(e) => config.warnings.push(format!(
+                    "~{user}: {}",
+                    describe_unopened(&home.join(name), &e)
+                )),
             }
         }
     }
@@ -57,7 +59,7 @@ pub(super) enum HomeRouteKind {
     Cgi,
 }
 
-pub(super) fn route(
+pub(super) fn open_home_route(
     user: &str,
     home: &Path,
     name: &Path,
@@ -66,27 +68,27 @@ pub(super) fn route(
     config: &Config,
 ) -> io::Result<Route> {
     // A user owns everything below the home and nothing else, whatever links the user makes there.
-    let fd = galgo_handlers::root::open_below(&galgo_handlers::root::open(home)?, name)?;
+    let fd = galgo_handlers::root::open_below(&galgo_handlers::root::open_folder(home)?, name)?;
     let path = home.join(name);
     Ok(match kind {
-        HomeRouteKind::Files => host::files(format!("/~{user}/"), path, fd, config),
+        HomeRouteKind::Files => host::build_files_route(format!("/~{user}/"), path, fd, config),
         HomeRouteKind::Cgi => {
             let document_root = home.join(userdir.files.as_deref().unwrap_or(name));
             let url = format!("/~{user}/cgi-bin/");
-            host::programs(url, (path, fd), document_root, None, config)
+            host::build_programs_route(url, (path, fd), document_root, None, config)
         }
     })
 }
 
 impl ConfigText<'_> {
-    fn userdir(&self, raw: &Spanned<RawUserDir>) -> Checked<UserDir> {
+    fn check_userdir(&self, raw: &Spanned<RawUserDir>) -> Checked<UserDir> {
         let (at, raw) = (raw.span(), raw.get_ref());
-        let files = where_typed(&raw.files, |typed| self.below_home(typed))?;
-        let cgi = where_typed(&raw.cgi, |typed| self.below_home(typed))?;
+        let files = where_typed(&raw.files, |typed| self.check_below_home(typed))?;
+        let cgi = where_typed(&raw.cgi, |typed| self.check_below_home(typed))?;
         if files.is_none() && cgi.is_none() {
-            return Err(self.bare(at, "userdir: name at least one of `files` and `cgi`"));
+            return Err(self.keyless_error(at, "userdir: name at least one of `files` and `cgi`"));
         }
-        let users = each_typed(&raw.users, |user| self.user(user))?;
+        let users = each_typed(&raw.users, |user| self.check_user(user))?;
         let named = raw
             .users
             .as_ref()
@@ -94,30 +96,30 @@ impl ConfigText<'_> {
         let users: Vec<_> = users.into_iter().flatten().collect();
         if !named {
             let message = "userdir: name the users that have one: users = [\"alice\"]";
-            return Err(self.bare(at, message));
+            return Err(self.keyless_error(at, message));
         }
         Ok(UserDir { files, cgi, users })
     }
 
-    fn below_home(&self, typed: &raw::Text) -> Checked<PathBuf> {
+    fn check_below_home(&self, typed: &raw::Text) -> Checked<PathBuf> {
         let path = PathBuf::from(self.no_nul(typed)?);
         let plain = |part| matches!(part, Component::Normal(_));
         if path.as_os_str().is_empty() || !path.components().all(plain) {
             let message = "is a folder below the home: write it as in \"public_html\"";
-            return Err(self.error(typed.span(), message));
+            return Err(self.error_at(typed.span(), message));
         }
         Ok(path)
     }
 
     /// Returns a user with the user's home. `None`: the account is gone, which is no reason to refuse to serve others.
-    fn user(&self, typed: &raw::Text) -> Checked<Option<(String, PathBuf)>> {
+    fn check_user(&self, typed: &raw::Text) -> Checked<Option<(String, PathBuf)>> {
         let user = typed.get_ref();
         let message = match user.as_str() {
             "*" => {
                 "every account would be published, those of the system too: name the users".into()
             }
             "root" => "the home of root is not published: delete it".into(),
-            user => match home(user) {
+            user => match find_home(user) {
                 Ok(home) if home.is_absolute() && home != Path::new("/") => {
                     return Ok(Some((user.to_owned(), home)));
                 }
@@ -125,17 +127,17 @@ impl ConfigText<'_> {
                 Err(e @ IdentityError::NoUser(_)) => {
                     let message =
                         format!("{e}, so /~{user}/ answers 404: delete it or correct the name");
-                    self.warn(&self.error(typed.span(), message));
+                    self.add_warning(&self.error_at(typed.span(), message));
                     return Ok(None);
                 }
                 Err(e) => e.to_string(),
             },
         };
-        Err(self.error(typed.span(), message))
+        Err(self.error_at(typed.span(), message))
     }
 }
 
 /// Returns the home of a user.
-fn home(user: &str) -> Result<PathBuf, IdentityError> {
+fn find_home(user: &str) -> Result<PathBuf, IdentityError> {
     home_of(user)?.ok_or_else(|| IdentityError::NoUser(user.to_owned()))
 }

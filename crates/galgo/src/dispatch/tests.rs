@@ -9,7 +9,7 @@ use std::{
 
 use galgo_handlers::{
     application,
-    resources::{Resources, null},
+    resources::{Resources, open_null},
 };
 use galgo_proto::h1::HeadLimits;
 use galgo_service::{
@@ -134,7 +134,7 @@ fn dispatch(folder: &Path) -> Dispatch {
     let spawner = Spawner::direct().unwrap();
     let templates = config.templates.clone();
     let errors = logs.error.clone();
-    let null = null().unwrap();
+    let null = open_null().unwrap();
     Dispatch {
         resources: Resources::new(0, (spawner, None), null, errors, templates, serving),
         settings: Arc::new(settings),
@@ -159,7 +159,7 @@ async fn asked(
     let mut request = Request::new(head, &link, &mut client, Rc::new(RefCell::new(entry)));
     let response = dispatch.call(&mut request).await.unwrap();
     let value = |name: &&str| {
-        let value = response.fields.first(name).unwrap_or_default();
+        let value = response.fields.first_value(name).unwrap_or_default();
         String::from_utf8_lossy(value).into_owned()
     };
     let body = match &response.body {

@@ -68,7 +68,7 @@ fn the_longest_path_of_the_host_wins() {
         ("", "/docs/x", 3, "x", false),
     ];
     for (host, path, index, rest, slash) in table {
-        let found = find(&routes, host, path.as_bytes()).unwrap();
+        let found = find_route(&routes, host, path.as_bytes()).unwrap();
         let at = routes
             .iter()
             .position(|r| Arc::ptr_eq(r, found.route))
@@ -76,9 +76,9 @@ fn the_longest_path_of_the_host_wins() {
         let got = (at, str::from_utf8(found.rest).unwrap(), found.slash_missing);
         assert_eq!(got, (index, rest, slash), "{host} {path}");
     }
-    assert!(find(&routes, "", b"*").is_none());
-    assert!(find(&routes[..6], "", b"/nothing").is_none());
-    assert!(find(&routes[..1], "c.d", b"/cgi-bin/").is_none());
+    assert!(find_route(&routes, "", b"*").is_none());
+    assert!(find_route(&routes[..6], "", b"/nothing").is_none());
+    assert!(find_route(&routes[..1], "c.d", b"/cgi-bin/").is_none());
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn hosts_lose_their_port_only() {
         ("a.b.:80", "a.b"),
     ];
     for (host, want) in table {
-        assert_eq!(name(host), want, "{host}");
+        assert_eq!(bare_host(host), want, "{host}");
     }
 }
 
@@ -112,19 +112,24 @@ fn configuration_and_routing_meet() {
         ("/app/x", "/app", "/x"),
         ("/b/hello/x", "/b/hello", "/x"),
     ] {
-        let found = find(&config.routes, "any", path.as_bytes()).unwrap();
+        let found = find_route(&config.routes, "any", path.as_bytes()).unwrap();
         assert!(!found.slash_missing);
         let Handler::Cgi(cgi) = &found.route.handler else {
             panic!()
         };
         let found =
-            script::program(cgi, &found.route.path, UrlPath::plain(path.as_bytes())).unwrap();
+            script::find_program(cgi, &found.route.path, UrlPath::from_clean(path.as_bytes()))
+                .unwrap();
         assert_eq!(
             (found.script_name, found.path_info),
             (script.as_bytes(), info.as_bytes())
         );
     }
-    assert!(find(&config.routes, "any", b"/b").unwrap().slash_missing);
+    assert!(
+        find_route(&config.routes, "any", b"/b")
+            .unwrap()
+            .slash_missing
+    );
 }
 
 #[test]
@@ -151,7 +156,7 @@ fn the_closest_host_wins() {
         ("q", "/a/d/x.cgi", 5),
         ("q", "/a", 5),
     ] {
-        let found = find(&routes, host, path.as_bytes()).unwrap();
+        let found = find_route(&routes, host, path.as_bytes()).unwrap();
         let at = routes.iter().position(|r| Arc::ptr_eq(r, found.route));
         assert_eq!(at, Some(index), "{host} {path}");
     }

@@ -50,12 +50,12 @@ pub(super) struct EventLoops {
 
 impl EventLoops {
     /// Waits until all threads have left their event loops.
-    pub(super) async fn ended(&self) {
+    pub(super) async fn wait_until_ended(&self) {
         self.alive.closed().await;
     }
 
-    /// Joins the threads, once their event loops have [ended](Self::ended).
-    pub(super) fn join(self) {
+    /// Joins the threads, once their event loops have [ended](Self::wait_until_ended).
+    pub(super) fn join_threads(self) {
         for thread in self.threads {
             let _ = thread.join();
         }
@@ -67,7 +67,7 @@ impl EventLoops {
 ///
 /// # Errors
 /// The kernel has no descriptor, no memory or no thread for an event loop.
-pub(super) fn start(
+pub(super) fn start_event_loops(
     running: &RunningServer,
     given: impl ExactSizeIterator<Item = (Direct, UnboundedReceiver<Handed<Dispatch>>)>,
     outside: &Arc<Outside>,
@@ -103,8 +103,8 @@ fn event_loop(
     let shared = running.shared.clone();
     let (site, settings) = (running.site.clone(), running.settings.clone());
     let owners = running.spawning.as_ref().map(|s| s.owners.clone());
-    let runtime = run::runtime()?;
-    let null = resources::null()?;
+    let runtime = run::build_runtime()?;
+    let null = resources::open_null()?;
     Ok(move || {
         let resources = Resources::new(
             index,
@@ -121,7 +121,7 @@ fn event_loop(
             trace: None,
         };
         let event_loop = EventLoop::new(shared, index, site);
-        run::run(&event_loop, &runtime, handed, files::close_open());
+        run::run_event_loop(&event_loop, &runtime, handed, files::close_open());
     })
 }
 

@@ -61,7 +61,7 @@ pub(super) struct HandoverMessage {
 
 impl HandoverMessage {
     /// Splits the text into its first word and the rest.
-    pub(super) fn parts(&self) -> (&[u8], &[u8]) {
+    pub(super) fn split_first_word(&self) -> (&[u8], &[u8]) {
         let mut parts = self.text.splitn(2, |&b| b == b' ');
         let mut part = || parts.next().unwrap_or_default();
         (part(), part())
@@ -69,26 +69,26 @@ impl HandoverMessage {
 }
 
 impl HandoverSocket {
-    pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
-        let (ours, theirs) = message::pair()?;
+    pub(super) fn new_pair() -> io::Result<(Self, OwnedFd)> {
+        let (ours, theirs) = message::socket_pair()?;
         Ok((Self(ours), theirs))
     }
 
     /// Wraps the socket that a process was started with; `None`: the descriptor is no such socket.
-    pub(super) fn of(fd: OwnedFd) -> Option<Self> {
+    pub(super) fn from_fd(fd: OwnedFd) -> Option<Self> {
         let kind = sockopt::socket_type(&fd);
         (kind == Ok(SocketType::SEQPACKET)).then_some(Self(fd))
     }
 
     /// Sets how long the other process may take for each message.
-    pub(super) fn waits(&self, most: Duration) -> io::Result<()> {
+    pub(super) fn set_timeout(&self, most: Duration) -> io::Result<()> {
         for direction in [Timeout::Recv, Timeout::Send] {
             sockopt::set_socket_timeout(&self.0, direction, Some(most))?;
         }
         Ok(())
     }
 
-    pub(super) fn say(
+    pub(super) fn send_message(
         &self,
         word: &[u8],
         rest: &[u8],
@@ -101,16 +101,21 @@ impl HandoverSocket {
         }
         text.truncate(LONGEST);
         let (socket, flags) = (self.0.as_fd(), SendFlags::empty());
-        Ok(message::send(socket, &[&text], fd.as_slice(), flags)?)
+        Ok(message::send_message(
+            socket,
+            &[&text],
+            fd.as_slice(),
+            flags,
+        )?)
     }
 
     /// Returns the next message; `None`: the other process has closed its end.
-    pub(super) fn hear(&self) -> io::Result<Option<HandoverMessage>> {
+    pub(super) fn receive_message(&self) -> io::Result<Option<HandoverMessage>> {
         self.receive(RecvFlags::empty())
     }
 
-    /// Like `hear`, without blocking the thread.
-    pub(super) async fn heard(&self) -> io::Result<Option<HandoverMessage>> {
+    /// Like `receive_message`, without blocking the thread.
+    pub(super) async fn wait_for_message(&self) -> io::Result<Option<HandoverMessage>> {
         let socket = watch::register(self.0.as_fd(), Interest::READABLE)?;
         loop {
             let mut ready = socket.readable().await?;

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use galgo_front::listener::address;
+use galgo_front::listener::listening_address;
 use galgo_spawn::identity::effective_uid;
 use rustix::{
     fs::{FileType, fstat},
@@ -93,30 +93,33 @@ impl Inherited {
     ///
     /// # Errors
     /// A sentence for the operator.
-    pub fn take() -> Result<Self, String> {
-        if let Some(predecessor) = Predecessor::find()? {
+    pub fn from_environment() -> Result<Self, String> {
+        if let Some(predecessor) = Predecessor::from_environment()? {
             let handed_over = predecessor.clone().hand_over();
-            return handed_over.inspect_err(|words| predecessor.failed(words));
+            return handed_over.inspect_err(|words| predecessor.report_failure(words));
         }
         Ok(Self {
-            passed: passed().map(Passed::take).transpose()?.unwrap_or_default(),
+            passed: passed_count()
+                .map(Passed::take_sockets)
+                .transpose()?
+                .unwrap_or_default(),
             ..Self::default()
         })
     }
 
     /// Takes one item from the predecessor. An unknown item is closed.
-    fn hand(&mut self, word: &[u8], rest: &[u8], fd: OwnedFd) -> Result<(), String> {
+    fn take_item(&mut self, word: &[u8], rest: &[u8], fd: OwnedFd) -> Result<(), String> {
         match word {
-            QUEUE => self.queues.push(queue(asked(rest)?, fd)?),
+            QUEUE => self.queues.push(check_queue(parse_address(rest)?, fd)?),
             LOCK if is_file(&fd) => {
-                let file = SocketFile::taken_over(rest, fd);
+                let file = SocketFile::from_handover(rest, fd);
                 let file = file.map(|file| (file.path.clone(), file));
                 self.files.extend(file);
             }
             // Root opens the folder itself.
             STORE if !self.distrusted => {
                 let path = OsStr::from_bytes(rest).into();
-                self.store = Some(Store::taken_over(path, fd));
+                self.store = Some(Store::from_handover(path, fd));
             }
             _ => {}
         }
@@ -124,17 +127,17 @@ impl Inherited {
     }
 
     /// Returns the sockets that listen at this configured address.
-    pub(super) fn listeners(&mut self, at: &Address) -> std::io::Result<Vec<OwnedFd>> {
+    pub(super) fn take_listeners(&mut self, at: &Address) -> std::io::Result<Vec<OwnedFd>> {
         let of_predecessor = self.queues.extract_if(.., |(asked, _)| asked == at);
         let mut found: Vec<_> = of_predecessor.map(|(_, fd)| fd).collect();
         if found.is_empty() {
-            found = self.passed.at(at)?;
+            found = self.passed.sockets_at(at)?;
         }
         Ok(found)
     }
 
     /// Returns the inherited file of a Unix socket.
-    pub(super) fn file(&mut self, at: &Address) -> Option<SocketFile> {
+    pub(super) fn take_socket_file(&mut self, at: &Address) -> Option<SocketFile> {
         match at {
             Address::Unix(path) => self.files.remove(path),
             Address::Tcp(_) => None,
@@ -142,12 +145,12 @@ impl Inherited {
     }
 
     /// Returns the inherited folder of certificates, if it is for this authority.
-    pub(super) fn store(&mut self, settings: &Automatic) -> Option<Store> {
+    pub(super) fn take_store(&mut self, settings: &Automatic) -> Option<Store> {
         self.store.take_if(|store| store.is_for(settings))
     }
 
     /// Returns the files of sockets that no process listens on any more.
-    pub(super) fn unused(&mut self) -> Vec<SocketFile> {
+    pub(super) fn take_unused_files(&mut self) -> Vec<SocketFile> {
         self.queues.clear();
         let files = self.files.drain().map(|(_, file)| file);
         // Root does not remove files that another user has named.
@@ -160,11 +163,11 @@ impl Inherited {
 /// intended, so the socket, too, has to come from that process. The process may have ended already.
 fn replaces(variable: &str) -> bool {
     let told = env::var(variable).ok().and_then(|pid| pid.parse().ok());
-    told.is_some() && told == galgo_spawn::first_is_from()
+    told.is_some() && told == galgo_spawn::first_socket_creator()
 }
 
 /// Returns how many sockets the service manager passes to this process.
-fn passed() -> Option<usize> {
+fn passed_count() -> Option<usize> {
     let pid: i32 = env::var("LISTEN_PID").ok()?.parse().ok()?;
     let count = env::var("LISTEN_FDS").ok()?.parse().ok()?;
     (pid == getpid().as_raw_pid() && count > 0).then_some(count)
@@ -172,20 +175,21 @@ fn passed() -> Option<usize> {
 
 impl Predecessor {
     /// Finds the process that this one was started to replace.
-    fn find() -> Result<Option<Self>, String> {
+    fn from_environment() -> Result<Option<Self>, String> {
         let by_spawner = replaces(REPLACES_BY_SPAWNER);
         let (variable, count) = match by_spawner {
             true => (REPLACES_BY_SPAWNER, OF_SPAWNER),
             false if replaces(REPLACES) => (REPLACES, 1),
             false => return Ok(None),
         };
-        let fds = galgo_spawn::inherited(count).map_err(|e| format!("{variable} is set: {e}"))?;
+        let fds =
+            galgo_spawn::take_inherited(count).map_err(|e| format!("{variable} is set: {e}"))?;
         let mut fds = fds.into_iter();
-        let line = fds.next().and_then(HandoverSocket::of);
+        let line = fds.next().and_then(HandoverSocket::from_fd);
         let line = line.ok_or_else(|| {
             format!("{variable} is set, and descriptor 3 is no socket of galgo's")
         })?;
-        line.waits(PATIENCE).map_err(|e| e.to_string())?;
+        line.set_timeout(PATIENCE).map_err(|e| e.to_string())?;
         let spawner = fds.next().map(Arc::new);
         if by_spawner {
             // The kernel has named the process after the descriptor that it executed.
@@ -203,7 +207,7 @@ impl Predecessor {
         if self.spawner.is_some() {
             let all = env::var_os(PASSED_TO_FIRST).unwrap_or_default();
             let mut all = all.as_bytes().split(|&b| b == b'\n');
-            let listed = socket.listed();
+            let listed = socket.spawner_line();
             if !all.any(|line| line == listed) {
                 return Err(format!(
                     "the galgo that was to be replaced handed over the socket {:?} of {}, which no service manager has passed to it",
@@ -228,15 +232,15 @@ impl Predecessor {
         // Reported after the last message: an answer before that would be lost.
         let mut wrong = Ok(());
         loop {
-            let message = self.line.hear().map_err(|e| lost(Some(e)))?;
+            let message = self.line.receive_message().map_err(|e| lost(Some(e)))?;
             let mut message = message.ok_or_else(|| lost(None))?;
-            let taken = match (message.fd.take(), message.parts()) {
+            let taken = match (message.fd.take(), message.split_first_word()) {
                 (_, (END, _)) => break,
                 (Some(fd), (PASSED, name)) => {
-                    let socket = self.passed(text(name), fd);
+                    let socket = self.passed(to_text(name), fd);
                     socket.map(|socket| passed.push(socket))
                 }
-                (Some(fd), (word, rest)) => inherited.hand(word, rest, fd),
+                (Some(fd), (word, rest)) => inherited.take_item(word, rest, fd),
                 (None, _) => Ok(()),
             };
             wrong = wrong.and(taken);
@@ -248,8 +252,8 @@ impl Predecessor {
     }
 
     /// Tells the predecessor why it must go on.
-    pub fn failed(&self, words: &str) {
-        let _ = self.line.say(FAILED, words.as_bytes(), None);
+    pub fn report_failure(&self, words: &str) {
+        let _ = self.line.send_message(FAILED, words.as_bytes(), None);
     }
 
     /// Tells the predecessor that this process can take over, and waits until it has let go.
@@ -257,14 +261,14 @@ impl Predecessor {
     /// # Errors
     /// The predecessor does not let go, or has ended.
     pub(super) fn take_over(&self) -> Result<(), String> {
-        let said = self.line.say(READY, b"", None);
-        match said.and_then(|()| self.line.hear()) {
-            Ok(Some(message)) if message.parts().0 == GO => {
+        let said = self.line.send_message(READY, b"", None);
+        match said.and_then(|()| self.line.receive_message()) {
+            Ok(Some(message)) if message.split_first_word().0 == GO => {
                 // Before the predecessor hears it: from then on the spawner does not end this process. A spawner that has ended
                 // needs no byte.
                 if let Some(spawner) = &self.spawner {
                     let _ = write(spawner, b"S");
-                    let _ = self.line.say(SERVES, b"", None);
+                    let _ = self.line.send_message(SERVES, b"", None);
                 }
                 Ok(())
             }
@@ -273,25 +277,25 @@ impl Predecessor {
     }
 
     /// Tells the predecessor, now replaced, to wait for no more requests.
-    pub(super) fn stop(&self) {
-        let _ = self.line.say(STOP, b"", None);
+    pub(super) fn tell_to_stop(&self) {
+        let _ = self.line.send_message(STOP, b"", None);
     }
 
     /// Waits until the predecessor has ended.
-    pub(super) async fn ended(&self) {
-        while let Ok(Some(_)) = self.line.heard().await {}
+    pub(super) async fn wait_until_ended(&self) {
+        while let Ok(Some(_)) = self.line.wait_for_message().await {}
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+fn to_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Reads an address as [`shown`] writes it. The path of a Unix socket need not be text.
-fn asked(bytes: &[u8]) -> Result<Address, String> {
+/// Reads an address as [`format_address`] writes it. The path of a Unix socket need not be text.
+fn parse_address(bytes: &[u8]) -> Result<Address, String> {
     match bytes.strip_prefix(b"unix:") {
         Some(path) => Ok(Address::Unix(OsStr::from_bytes(path).into())),
-        None => text(bytes).parse(),
+        None => to_text(bytes).parse(),
     }
 }
 
@@ -299,13 +303,13 @@ fn asked(bytes: &[u8]) -> Result<Address, String> {
 ///
 /// # Errors
 /// The socket does not listen there.
-fn queue(asked: Address, fd: OwnedFd) -> Result<(Address, OwnedFd), String> {
+fn check_queue(asked: Address, fd: OwnedFd) -> Result<(Address, OwnedFd), String> {
     let not = |why: String| {
         format!(
             "the galgo that was to be replaced handed over a socket for {asked} that is none: {why}"
         )
     };
-    let real = address(&fd).map_err(|e| not(e.to_string()))?;
+    let real = listening_address(&fd).map_err(|e| not(e.to_string()))?;
     let same = match (&asked, &real) {
         (Address::Tcp(asked), Address::Tcp(real)) => {
             asked.ip() == real.ip() && [0, real.port()].contains(&asked.port())
@@ -323,8 +327,8 @@ fn is_file(fd: &OwnedFd) -> bool {
     fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
-/// Writes an address as [`asked`] reads it.
-pub(super) fn shown(address: &Address) -> Vec<u8> {
+/// Writes an address as [`parse_address`] reads it.
+pub(super) fn format_address(address: &Address) -> Vec<u8> {
     match address {
         Address::Unix(path) => [b"unix:", path.as_os_str().as_bytes()].concat(),
         Address::Tcp(at) => at.to_string().into_bytes(),
@@ -333,21 +337,21 @@ pub(super) fn shown(address: &Address) -> Vec<u8> {
 
 impl PassedSocket {
     fn new(name: String, fd: OwnedFd) -> Result<Self, String> {
-        let address = address(&fd).map_err(|e| {
+        let address = listening_address(&fd).map_err(|e| {
             format!("cannot listen on the socket {name:?} that galgo was passed: {e}")
         })?;
         Ok(Self { name, address, fd })
     }
 
     /// Returns the socket's line in [`PASSED_TO_FIRST`]. No name has a colon.
-    fn listed(&self) -> Vec<u8> {
-        [self.name.as_bytes(), b":", &shown(&self.address)].concat()
+    fn spawner_line(&self) -> Vec<u8> {
+        [self.name.as_bytes(), b":", &format_address(&self.address)].concat()
     }
 }
 
 impl Passed {
-    fn take(count: usize) -> Result<Self, String> {
-        let fds = galgo_spawn::inherited(count).map_err(|e| {
+    fn take_sockets(count: usize) -> Result<Self, String> {
+        let fds = galgo_spawn::take_inherited(count).map_err(|e| {
             format!("LISTEN_FDS={count}, and not all of these descriptors are there: {e}")
         })?;
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
@@ -359,13 +363,13 @@ impl Passed {
     }
 
     /// Returns the lines that tell a spawner about these sockets.
-    pub(super) fn listed(&self) -> Vec<u8> {
-        let all: Vec<_> = self.0.iter().map(PassedSocket::listed).collect();
+    pub(super) fn spawner_lines(&self) -> Vec<u8> {
+        let all: Vec<_> = self.0.iter().map(PassedSocket::spawner_line).collect();
         all.join(&b'\n')
     }
 
     /// Returns the items that hand these sockets over to another process.
-    pub(super) fn handed_over(&self) -> std::io::Result<Vec<Item>> {
+    pub(super) fn prepare_handover(&self) -> std::io::Result<Vec<Item>> {
         let own = |one: &PassedSocket| {
             let name = one.name.clone().into_bytes();
             Ok((PASSED, name, one.fd.try_clone()?))
@@ -373,7 +377,7 @@ impl Passed {
         self.0.iter().map(own).collect()
     }
 
-    fn at(&self, at: &Address) -> std::io::Result<Vec<OwnedFd>> {
+    fn sockets_at(&self, at: &Address) -> std::io::Result<Vec<OwnedFd>> {
         let here = self.0.iter().filter(|one| one.address == *at);
         here.map(|one| one.fd.try_clone()).collect()
     }
@@ -388,12 +392,12 @@ impl Passed {
         if config.listens_by_default && !self.0.is_empty() {
             config.listen_nowhere();
             let every = self.0.iter().map(|one| one.address.clone());
-            every.for_each(|address| add(&mut config.listen, address, Speaks::Http));
+            every.for_each(|address| add_address(&mut config.listen, address, Speaks::Http));
         }
         for one in names {
             let before = config.listen.len();
             for socket in self.0.iter().filter(|socket| socket.name == one.name) {
-                add(&mut config.listen, socket.address.clone(), one.speaks);
+                add_address(&mut config.listen, socket.address.clone(), one.speaks);
             }
             if config.listen.len() == before {
                 return Err(format!("cannot listen on \"{one}\": {}", self.none_such()));
@@ -428,7 +432,7 @@ impl Passed {
 }
 
 /// Adds an address, unless it is listed already.
-fn add(listen: &mut Vec<Listen>, address: Address, speaks: Speaks) {
+fn add_address(listen: &mut Vec<Listen>, address: Address, speaks: Speaks) {
     if !listen.iter().any(|one| one.address == address) {
         listen.push(Listen { address, speaks });
     }

@@ -2,7 +2,7 @@
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use galgo_front::shared::all_come_to;
+use galgo_front::shared::all_caught_up;
 use galgo_io::tick;
 use galgo_service::{
     log::{Level, Logs},
@@ -24,7 +24,7 @@ use super::{
     pid_file::PidFile,
     program::Invocation,
     running::{NextSite, NotTaken, RunningServer, Taken},
-    signals::{Signals, either, pends},
+    signals::{Signals, is_pending, wait_for_either},
     upgrade::{self, Starter, UpgradeOutcome, told_to_stop},
 };
 use crate::config::Config;
@@ -98,13 +98,13 @@ struct UnderWay {
 
 impl Life {
     /// Handles signals until the server is to end. `first`: the event loops switch to the first site.
-    pub(super) async fn serve(
+    pub(super) async fn handle_signals(
         &mut self,
         signals: &mut Signals,
         load: Arc<Load>,
         first: Taken,
     ) -> EndReason {
-        let mut watchdog = Watchdog::of(&self.notify);
+        let mut watchdog = Watchdog::from_notify(&self.notify);
         let mut way = UnderWay {
             taken: Some(first),
             ..UnderWay::default()
@@ -115,12 +115,12 @@ impl Life {
             let reloads = way.taken.is_none() && way.successor.is_none() && !waits;
             tokio::select! {
                 _ = signals.reopen.recv(), if !waits => {
-                    self.running.shared.logs.reopen();
+                    self.running.shared.logs.reopen_files();
                     way.reopened = true;
                 }
-                _ = signals.reload.recv(), if reloads => if signals.has_lost_terminal() { return EndReason::Told } else { self.read(&load, &mut way) },
+                _ = signals.reload.recv(), if reloads => if signals.has_lost_terminal() { return EndReason::Told } else { self.start_reading(&load, &mut way) },
                 config = is_read(&mut way.config) => self.reload(config, &mut way),
-                _ = settled(&mut way.taken) => self.taken(std::mem::replace(&mut way.again, true)),
+                _ = settled(&mut way.taken) => self.finish_switch(std::mem::replace(&mut way.again, true)),
                 read = spawner_has_read(&mut way.next) => self.reloaded(read, &mut way),
                 _ = signals.upgrade.recv(), if !waits => self.upgrade(&mut way),
                 outcome = settled(&mut way.successor) => {
@@ -129,14 +129,14 @@ impl Life {
                         return why;
                     }
                 }
-                () = watchdog.all_run(&self.running.shared.loops) => self.notify.say("WATCHDOG=1"),
-                () = either(&mut signals.term, &mut signals.int) => return EndReason::Told,
-                () = Spawning::ended(self.running.spawning.as_ref()) => return EndReason::SpawnerEnded,
+                () = watchdog.all_run(&self.running.shared.loops) => self.notify.send_lines("WATCHDOG=1"),
+                () = wait_for_either(&mut signals.term, &mut signals.int) => return EndReason::Told,
+                () = Spawning::wait_until_ended(self.running.spawning.as_ref()) => return EndReason::SpawnerEnded,
             }
         }
     }
 
-    fn say(&self, level: Level, words: &str) {
+    fn log_upgrade(&self, level: Level, words: &str) {
         self.write(level, "upgrade", words);
     }
 
@@ -145,15 +145,15 @@ impl Life {
     }
 
     /// Starts a thread that reads the configuration, because a file system may hang.
-    fn read(&self, load: &Arc<Load>, way: &mut UnderWay) {
-        self.notify.reloading("reading the configuration");
+    fn start_reading(&self, load: &Arc<Load>, way: &mut UnderWay) {
+        self.notify.report_reloading("reading the configuration");
         let (load, (tell, config)) = (load.clone(), oneshot::channel());
         let reads = std::thread::Builder::new().name("reload".into());
         match reads.spawn(move || drop(tell.send(load()))) {
             Ok(_) => way.config = Some(Box::pin(timeout(READ, config))),
             Err(e) => {
-                self.keeps(&format!("no thread to read the configuration: {e}"));
-                self.notify.ready();
+                self.log_kept_config(&format!("no thread to read the configuration: {e}"));
+                self.notify.report_ready();
             }
         }
     }
@@ -165,7 +165,7 @@ impl Life {
         });
         match next {
             Ok((next, Some(read))) => return way.next = Some((Box::new(next), read)),
-            Ok((next, None)) => return way.taken = Some(self.running.take(next)),
+            Ok((next, None)) => return way.taken = Some(self.running.replace_site(next)),
             // Another process will serve. A service manager that does not learn of that would take the end of this process
             // for the end of the service.
             Err(NotTaken::Hidden(words)) if self.notify.is_heard() => {
@@ -176,66 +176,66 @@ impl Life {
                 }
             }
             Err(NotTaken::Hidden(words)) => {
-                self.keeps(&words);
+                self.log_kept_config(&words);
                 let sees = match upgrade::allowed(&self.notify) {
                     Ok(()) => "another galgo reads it at SIGUSR2, and sees what this one does not",
                     Err(_) => "a restart of galgo reads it, and sees what this one does not",
                 };
                 self.write(Level::Info, "reload", sees);
             }
-            Err(NotTaken::Wrong(words)) => self.keeps(&words),
+            Err(NotTaken::Wrong(words)) => self.log_kept_config(&words),
         }
-        self.notify.ready();
+        self.notify.report_ready();
     }
 
     /// Called when the spawner has read the configuration, or cannot use it.
     fn reloaded(&mut self, read: Result<(), String>, way: &mut UnderWay) {
         match (read, way.next.take()) {
-            (Ok(()), Some((next, _))) => way.taken = Some(self.running.take(*next)),
+            (Ok(()), Some((next, _))) => way.taken = Some(self.running.replace_site(*next)),
             (Ok(()), None) => {}
             (Err(words), _) => {
-                self.keeps(&words);
-                self.notify.ready();
+                self.log_kept_config(&words);
+                self.notify.report_ready();
             }
         }
     }
 
-    fn keeps(&self, words: &str) {
+    fn log_kept_config(&self, words: &str) {
         self.write(Level::Error, "reload", words);
         let stays = "the configuration of before stays in use";
         self.write(Level::Warn, "reload", stays);
     }
 
     /// Called when all event loops have the site.
-    fn taken(&mut self, again: bool) {
+    fn finish_switch(&mut self, again: bool) {
         if again {
-            self.running.taken();
+            self.running.finish_switch();
         } else if let Some(Err(e)) = self.pid_file.as_mut().map(PidFile::publish) {
             let words = format!("the pid file could not be given its name: {e}");
             self.write(Level::Error, "pid_file", &words);
         }
-        self.notify.ready();
+        self.notify.report_ready();
     }
 
     /// Starts another process that is to replace this one.
     fn upgrade(&mut self, way: &mut UnderWay) {
         if way.successor.is_some() {
-            return self.say(Level::Warn, "one is under way already");
+            return self.log_upgrade(Level::Warn, "one is under way already");
         }
         let spawner = self.running.spawning.as_ref().and_then(Spawning::as_root);
         let starter = match spawner {
             Some(owners) => Starter::Spawner(owners.clone()),
             None => Starter::Itself(self.outside.clone()),
         };
-        let items = upgrade::allowed(&self.notify).and_then(|()| self.running.handed_over());
+        let items = upgrade::allowed(&self.notify).and_then(|()| self.running.prepare_handover());
         match items.and_then(|items| self.program.succeed(items, starter)) {
             Ok(successor) => {
                 way.reopened = false;
                 way.successor = Some(successor);
-                self.notify.reloading("another galgo takes over");
+                self.notify.report_reloading("another galgo takes over");
                 if way.reads.is_none() {
                     let words = "another galgo is started, and takes over when it is ready";
-                    self.say(Level::Info, words);
+                    self.log_upgrade(Level::Info, words);
                 }
             }
             Err(words) => self.goes_on(&words, way),
@@ -245,11 +245,11 @@ impl Life {
     fn goes_on(&self, words: &str, way: &mut UnderWay) {
         match way.reads.take() {
             // The spawner cuts its words for the same error short.
-            Some(own) if own.starts_with(words) => self.keeps(&own),
-            Some(_) => self.keeps(words),
+            Some(own) if own.starts_with(words) => self.log_kept_config(&own),
+            Some(_) => self.log_kept_config(words),
             None => {
-                self.say(Level::Error, words);
-                self.say(Level::Warn, "this galgo goes on serving");
+                self.log_upgrade(Level::Error, words);
+                self.log_upgrade(Level::Warn, "this galgo goes on serving");
             }
         }
     }
@@ -263,17 +263,17 @@ impl Life {
     ) -> Option<EndReason> {
         let own = std::process::id();
         let successor = outcome.and_then(|successor| {
-            let pid = successor.pid();
+            let pid = successor.process_id();
             // Before the other process speaks for itself: until then the service manager listens to this process alone.
-            self.notify.say(&format!("MAINPID={pid}"));
-            let gone = successor.go();
-            let gone = gone.inspect_err(|_| self.notify.say(&format!("MAINPID={own}")));
+            self.notify.send_lines(&format!("MAINPID={pid}"));
+            let gone = successor.start_serving();
+            let gone = gone.inspect_err(|_| self.notify.send_lines(&format!("MAINPID={own}")));
             gone.map(|line| (pid, line))
         });
         match successor {
             Ok((pid, line)) => {
                 // The other process may have read the configuration and opened its logs before these signals came.
-                if pends(&mut signals.reload).await {
+                if is_pending(&mut signals.reload).await {
                     upgrade::pass_on(pid, Sent::HUP);
                 }
                 if way.reopened {
@@ -288,7 +288,7 @@ impl Life {
                 Some(EndReason::HandedOver(pid, line))
             }
             Err(words) => {
-                self.notify.ready();
+                self.notify.report_ready();
                 self.goes_on(&words, way);
                 None
             }
@@ -296,7 +296,7 @@ impl Life {
     }
 
     /// Waits for the last requests, including requests to the process that this one has replaced.
-    pub(super) async fn drain(
+    pub(super) async fn drain_requests(
         &mut self,
         why: &EndReason,
         signals: &mut Signals,
@@ -309,39 +309,42 @@ impl Life {
         tokio::pin!(all_ended);
         let over = match why {
             EndReason::Told | EndReason::SpawnerEnded => {
-                self.notify.stopping();
+                self.notify.report_stopping();
                 false
             }
             EndReason::HandedOver(pid, line) => {
                 // The file is left alone: between a look at its content and its removal, the other process may rename its
                 // own file to this name.
-                self.pid_file.take().into_iter().for_each(PidFile::leave);
+                self.pid_file
+                    .take()
+                    .into_iter()
+                    .for_each(PidFile::leave_to_successor);
                 self.phase.send_replace(Phase::HandedOver);
                 // A script that reads the line below reaches the other process. The time limit is for event loops that
                 // hang: they accept nothing.
-                let _ = timeout(LEAVE, all_come_to(&self.running.shared.loops)).await;
+                let _ = timeout(LEAVE, all_caught_up(&self.running.shared.loops)).await;
                 let words = "has taken over: this one ends with its last request";
-                self.say(Level::Info, &format!("process {pid} {words}"));
+                self.log_upgrade(Level::Info, &format!("process {pid} {words}"));
                 self.last_requests(signals, line, all_ended.as_mut()).await
             }
         };
         self.phase.send_replace(Phase::Draining);
-        self.running.site.close();
-        replaced.iter().for_each(Predecessor::stop);
+        self.running.site.close_idle();
+        replaced.iter().for_each(Predecessor::tell_to_stop);
         let grace = self.running.site.config.shutdown_grace;
         let ended = over
             || tokio::select! {
                 () = all_ended => true,
                 // The event loops enforce their own end, but the other process may hang.
-                () = async { sleep(grace).await; loops.ended().await } => true,
-                () = either(&mut signals.term, &mut signals.int) => false,
+                () = async { sleep(grace).await; loops.wait_until_ended().await } => true,
+                () = wait_for_either(&mut signals.term, &mut signals.int) => false,
             };
         if ended {
             return End::Drained;
         }
         // The event loops end the programs that still run. The time limit is for loops that are stuck in the kernel.
         self.phase.send_replace(Phase::Ending);
-        let _ = timeout(AT_ONCE, loops.ended()).await;
+        let _ = timeout(AT_ONCE, loops.wait_until_ended()).await;
         End::AtOnce
     }
 
@@ -357,8 +360,8 @@ impl Life {
         loop {
             tokio::select! {
                 () = &mut all_ended => return true,
-                _ = signals.reopen.recv() => self.running.shared.logs.reopen(),
-                () = either(&mut signals.term, &mut signals.int) => return false,
+                _ = signals.reopen.recv() => self.running.shared.logs.reopen_files(),
+                () = wait_for_either(&mut signals.term, &mut signals.int) => return false,
                 () = told_to_stop(line) => return false,
                 () = &mut grace => return false,
             }
@@ -369,14 +372,14 @@ impl Life {
 /// Waits for the end of each event loop, and of the process that this one has replaced.
 async fn all_ended(loops: &EventLoops, replaced: Option<&Predecessor>, logs: Logs) {
     let Some(replaced) = replaced else {
-        return loops.ended().await;
+        return loops.wait_until_ended().await;
     };
-    let other = replaced.ended();
+    let other = replaced.wait_until_ended();
     tokio::pin!(other);
     tokio::select! {
         biased;
-        () = &mut other => return loops.ended().await,
-        () = loops.ended() => {}
+        () = &mut other => return loops.wait_until_ended().await,
+        () = loops.wait_until_ended() => {}
     }
     // The end of a process that ended before is known only after a look at its socket.
     if timeout(tick::LENGTH, &mut other).await.is_ok() {

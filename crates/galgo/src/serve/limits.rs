@@ -5,8 +5,8 @@ use std::sync::Arc;
 use galgo_front::accept::{CROWD, IN_A_ROW};
 use galgo_service::link::is_loopback;
 use galgo_spawn::{
-    limit_of,
     owners::{self, Remit, RunsAs},
+    resource_limit,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -37,7 +37,7 @@ const FEW_DESCRIPTORS: u64 = 1024;
 
 /// Raises the soft limit of descriptors to the hard one; programs get theirs from `open_files`.
 pub(super) fn raise_descriptors() -> u64 {
-    let Some(now) = limit_of(Resource::Nofile) else {
+    let Some(now) = resource_limit(Resource::Nofile) else {
         return FEW_DESCRIPTORS;
     };
     let most = now.maximum.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
@@ -106,7 +106,7 @@ fn templates(config: &Config) -> usize {
 fn helpers(config: &Config) -> usize {
     let of_owners = |remit: &Remit| matches!(remit.runs_as(), RunsAs::Owner { .. });
     let many = config.sites.is_some() || config.remits().any(|(_, remit)| of_owners(remit));
-    owners::descriptors(config.remits().count(), many)
+    owners::reserved_descriptors(config.remits().count(), many)
 }
 
 /// Returns the descriptors of modules, if there can be programs.

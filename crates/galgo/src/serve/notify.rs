@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use galgo_front::shared::{Handle, all_come_to};
+use galgo_front::shared::{Handle, all_caught_up};
 use rustix::{
     process::getpid,
     time::{ClockId, clock_gettime},
@@ -42,14 +42,14 @@ impl Notify {
     ///
     /// # Errors
     /// A sentence for the operator.
-    pub(super) fn find() -> Result<Self, String> {
+    pub(super) fn from_environment() -> Result<Self, String> {
         let Some(name) = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
             return Ok(Self::default());
         };
         let failed = |e| format!("cannot tell the service manager at NOTIFY_SOCKET={name:?}: {e}");
         Ok(Self {
-            to: Some(open(&name).map_err(failed)?),
-            watchdog: watchdog(),
+            to: Some(open_socket(&name).map_err(failed)?),
+            watchdog: watchdog_interval(),
         })
     }
 
@@ -59,30 +59,30 @@ impl Notify {
     }
 
     /// Sends lines of `NAME=value`. Errors are ignored, because the service manager may have stopped listening.
-    pub(super) fn say(&self, lines: &str) {
+    pub(super) fn send_lines(&self, lines: &str) {
         if let Some((socket, to)) = &self.to {
             let _ = socket.send_to_addr(lines.as_bytes(), to);
         }
     }
 
-    pub(super) fn ready(&self) {
-        self.say("READY=1\nSTATUS=serving");
+    pub(super) fn report_ready(&self) {
+        self.send_lines("READY=1\nSTATUS=serving");
     }
 
-    pub(super) fn reloading(&self, status: &str) {
+    pub(super) fn report_reloading(&self, status: &str) {
         let now = clock_gettime(ClockId::Monotonic);
         let micros = Duration::try_from(now).unwrap_or_default().as_micros();
-        self.say(&format!(
+        self.send_lines(&format!(
             "RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS={status}"
         ));
     }
 
-    pub(super) fn stopping(&self) {
-        self.say("STOPPING=1\nSTATUS=requests may finish");
+    pub(super) fn report_stopping(&self) {
+        self.send_lines("STOPPING=1\nSTATUS=requests may finish");
     }
 }
 
-fn open(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
+fn open_socket(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
     let to = match name.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         [b'/', ..] => SocketAddr::from_pathname(name)?,
@@ -98,7 +98,7 @@ fn open(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
 }
 
 /// Returns the watchdog's interval, as sd_watchdog_enabled(3) does.
-fn watchdog() -> Option<Duration> {
+fn watchdog_interval() -> Option<Duration> {
     let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
     let own = u64::try_from(getpid().as_raw_pid()).ok();
     let meant = env::var_os("WATCHDOG_PID").is_none() || number("WATCHDOG_PID") == own;
@@ -116,7 +116,7 @@ pub(super) struct Watchdog {
 
 impl Watchdog {
     /// Must be called within a runtime.
-    pub(super) fn of(notify: &Notify) -> Self {
+    pub(super) fn from_notify(notify: &Notify) -> Self {
         let every = notify.watchdog.map(|most| {
             let mut every = interval((most / FEEDINGS).max(Duration::from_millis(1)));
             every.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -140,7 +140,7 @@ impl Watchdog {
                 return;
             }
             every.tick().await;
-            self.probed = Some(all_come_to(loops));
+            self.probed = Some(all_caught_up(loops));
         }
     }
 }
@@ -161,7 +161,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_is_fed_when_every_event_loop_has_come_to_the_probe() {
-        let mut watchdog = Watchdog::of(&Notify {
+        let mut watchdog = Watchdog::from_notify(&Notify {
             to: None,
             watchdog: Some(Duration::from_millis(3)),
         });

@@ -39,15 +39,15 @@ impl Spawning {
     ///
     /// # Errors
     /// A sentence for the operator; without root's rights there is no spawner.
-    pub(super) fn start(
+    pub(super) fn start_spawner(
         config: &Config,
         program: &Invocation,
         passed: &Passed,
     ) -> Result<Option<Self>, String> {
-        if first(config, |_| true).is_none() {
+        if first_remit_place(config, |_| true).is_none() {
             return Ok(None);
         }
-        let others = first(config, Remit::runs_as_others);
+        let others = first_remit_place(config, Remit::runs_as_others);
         if let (Some(path), 1..) = (others, effective_uid()) {
             return Err(format!(
                 "{path}: `user` takes root: only root can start programs as another user. Start with sudo, or delete `user`"
@@ -56,9 +56,9 @@ impl Spawning {
         let words = |e| format!("cannot start what starts programs of other users: {e}");
         let mut direct = Direct::new().map_err(words)?;
         let args = program.spawner_args().map_err(|e| words(e.into()))?;
-        let passed = passed.listed();
+        let passed = passed.spawner_lines();
         let env = [(PASSED_TO_FIRST, &*passed)];
-        let (child, owners) = Owners::start(&mut direct, &args, &env).map_err(words)?;
+        let (child, owners) = Owners::start_spawner(&mut direct, &args, &env).map_err(words)?;
         let owners = Arc::new(owners);
         // The spawner answers once it has read the configuration.
         owners.reload()?;
@@ -80,7 +80,7 @@ impl Spawning {
     /// # Errors
     /// The configuration needs a spawner, and there is none.
     pub(super) fn suffices(before: Option<&Self>, config: &Config) -> Result<(), String> {
-        match (before, first(config, |_| true)) {
+        match (before, first_remit_place(config, |_| true)) {
             (None, Some(path)) => Err(format!(
                 "{path}: what starts its programs takes a restart, where no route had `user` or a strict sandbox before"
             )),
@@ -97,7 +97,8 @@ impl Spawning {
         before: Option<&Self>,
         config: &Config,
     ) -> Result<Option<SpawnerRead>, String> {
-        let Some(spawning) = before.filter(|_| first(config, |_| true).is_some()) else {
+        let Some(spawning) = before.filter(|_| first_remit_place(config, |_| true).is_some())
+        else {
             return Ok(None);
         };
         let owners = spawning.owners.clone();
@@ -124,7 +125,7 @@ impl Spawning {
     }
 
     /// Waits for the spawner's end, which would be a failure.
-    pub(super) async fn ended(spawning: Option<&Self>) {
+    pub(super) async fn wait_until_ended(spawning: Option<&Self>) {
         let watched = spawning.map(|s| register(s.child.as_raw_fd(), Interest::READABLE));
         match watched {
             Some(Ok(watched)) => drop(watched.readable().await),
@@ -135,7 +136,7 @@ impl Spawning {
 
 /// Returns the first place in the configuration with a remit that `wanted` accepts: there a helper starts the programs or
 /// workers.
-fn first(config: &Config, wanted: impl Fn(&Remit) -> bool) -> Option<&str> {
+fn first_remit_place(config: &Config, wanted: impl Fn(&Remit) -> bool) -> Option<&str> {
     let found = config.remits().find(|(_, remit)| wanted(remit));
     found.map(|(place, _)| place)
 }
@@ -144,11 +145,11 @@ fn first(config: &Config, wanted: impl Fn(&Remit) -> bool) -> Option<&str> {
 ///
 /// # Errors
 /// A sentence for the operator.
-pub(crate) fn spawn(
+pub(crate) fn run_spawner(
     program: Invocation,
     load: impl Fn() -> Result<Config, String>,
 ) -> Result<(), String> {
-    spawner::serve(spawner::socket()?, Galgo { program, load })
+    spawner::run_spawner(spawner::take_socket()?, Galgo { program, load })
 }
 
 /// The spawner's callbacks.
@@ -158,18 +159,18 @@ struct Galgo<L> {
 }
 
 impl<L: Fn() -> Result<Config, String>> SpawnerBackend for Galgo<L> {
-    fn remits(&mut self) -> Result<Vec<Arc<Remit>>, String> {
+    fn read_remits(&mut self) -> Result<Vec<Arc<Remit>>, String> {
         let config = (self.load)()?;
         Ok(config.remits().map(|(_, remit)| remit.clone()).collect())
     }
 
-    fn remit_of(&mut self, sites: &Remit, host: &str) -> Result<Remit, String> {
+    fn derive_remit(&mut self, sites: &Remit, host: &str) -> Result<Remit, String> {
         let remit = remit_of(sites, host);
         remit.ok_or_else(|| format!("{host:?} is no folder of a host"))
     }
 
-    fn modules(&mut self) -> Result<OwnedFd, String> {
-        galgo_handlers::wasm::beside().program()
+    fn open_module_host(&mut self) -> Result<OwnedFd, String> {
+        galgo_handlers::wasm::beside().open_program()
     }
 
     fn start_server(
@@ -177,8 +178,8 @@ impl<L: Fn() -> Result<Config, String>> SpawnerBackend for Galgo<L> {
         line: BorrowedFd<'_>,
         tells: BorrowedFd<'_>,
     ) -> Result<Child, String> {
-        let path = words::path(&self.program.path);
-        let binary = match trusted_path::roots_own(&self.program.path) {
+        let path = words::escape_path(&self.program.path);
+        let binary = match trusted_path::open_roots_file(&self.program.path) {
             Ok(Some(binary)) => binary,
             Ok(None) => {
                 return Err(format!(
@@ -199,6 +200,7 @@ impl<L: Fn() -> Result<Config, String>> SpawnerBackend for Galgo<L> {
             more: &[line, tells, binary.as_fd()],
         };
         let mut direct = Direct::new().map_err(|e| format!("cannot start {path}: {e}"))?;
-        self.program.start(&next, |start| direct.start(start))
+        self.program
+            .start_process(&next, |start| direct.start_program(start))
     }
 }

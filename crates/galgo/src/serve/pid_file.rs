@@ -34,7 +34,11 @@ impl PidFile {
             };
             format!("cannot write the pid file {}: {e}{mend}", path.display())
         };
-        if geteuid().is_root() && trusted_path::folder(path).map_err(failed)?.is_none() {
+        if geteuid().is_root()
+            && trusted_path::open_roots_folder(path)
+                .map_err(failed)?
+                .is_none()
+        {
             let words = "others than root can change its path: choose a folder of root's, such as /run/galgo";
             return Err(failed(io::Error::other(words)));
         }
@@ -66,7 +70,7 @@ impl PidFile {
     }
 
     /// Leaves the file to the server that has taken over.
-    pub(super) fn leave(self) {
+    pub(super) fn leave_to_successor(self) {
         std::mem::forget(self);
     }
 }

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use galgo_spawn::{EnvBlock, Limits, Sandbox, Start, inspect::may};
+use galgo_spawn::{EnvBlock, Limits, Sandbox, Start, inspect::can_access};
 use rustix::fs::Access;
 
 use super::inherited::{REPLACES, REPLACES_BY_SPAWNER};
@@ -53,7 +53,9 @@ impl Invocation {
     pub fn of_this_process() -> Self {
         let args: Vec<_> = env::args_os().collect();
         let dir = env::current_dir().unwrap_or_else(|_| "/".into());
-        let named = args.first().and_then(|name| named(Path::new(name), &dir));
+        let named = args
+            .first()
+            .and_then(|name| find_running_file(Path::new(name), &dir));
         let path = named.or_else(|| env::current_exe().ok());
         Self {
             path: path.unwrap_or_else(|| "/proc/self/exe".into()),
@@ -73,7 +75,7 @@ impl Invocation {
     }
 
     /// Starts another process with these arguments and this process's variables, by `start`.
-    pub(super) fn start<T, E: std::fmt::Display>(
+    pub(super) fn start_process<T, E: std::fmt::Display>(
         &self,
         next: &NextProcess<'_>,
         start: impl FnOnce(&Start<'_>) -> Result<T, E>,
@@ -83,10 +85,10 @@ impl Invocation {
         let text = |bytes: &[u8]| CString::new(bytes).map_err(|e| failed(&e));
         let mut env = EnvBlock::default();
         for (name, value) in env::vars_os().filter(|(name, _)| !OWN.iter().any(|own| name == own)) {
-            env.put(name.as_bytes(), value.as_bytes());
+            env.set_variable(name.as_bytes(), value.as_bytes());
         }
         let own = std::process::id().to_string();
-        env.put(next.told.as_bytes(), own.as_bytes());
+        env.set_variable(next.told.as_bytes(), own.as_bytes());
         let args = self.args.iter().map(|arg| text(arg.as_bytes()));
         let args = args.collect::<Result<Vec<_>, _>>()?;
         let started = start(&Start {
@@ -122,18 +124,18 @@ impl Invocation {
 }
 
 /// Finds the file that `argv[0]` names: after an upgrade the new binary is there, also if the name is a link.
-fn named(name: &Path, dir: &Path) -> Option<PathBuf> {
+fn find_running_file(name: &Path, dir: &Path) -> Option<PathBuf> {
     if name.as_os_str().as_bytes().contains(&b'/') {
-        return Some(dir.join(name)).filter(|path| runs(path));
+        return Some(dir.join(name)).filter(|path| is_running_file(path));
     }
     let folders = env::var_os("PATH")?;
     let mut paths = env::split_paths(&folders).map(|folder| dir.join(folder).join(name));
-    paths.find(|path| runs(path))
+    paths.find(|path| is_running_file(path))
 }
 
 /// Whether this process executes that file.
-fn runs(path: &Path) -> bool {
+fn is_running_file(path: &Path) -> bool {
     let id = |path: &Path| rustix::fs::stat(path).map(|stat| (stat.st_dev, stat.st_ino));
     let own = id(Path::new("/proc/self/exe"));
-    own.is_ok() && id(path) == own && may(path, Access::EXEC_OK)
+    own.is_ok() && id(path) == own && can_access(path, Access::EXEC_OK)
 }

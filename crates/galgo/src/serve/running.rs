@@ -82,13 +82,13 @@ pub(super) struct CertificateServices {
 
 impl CertificateServices {
     /// Opens the folder of automatic certificates, if there are any.
-    pub(super) fn open(
+    pub(super) fn open_store(
         &mut self,
         config: &Config,
         inherited: &mut Inherited,
     ) -> Result<(), String> {
         if let (Some(automatic), None) = (&config.tls.automatic, &self.store) {
-            let store = match inherited.store(automatic) {
+            let store = match inherited.take_store(automatic) {
                 Some(store) => store,
                 None => Store::open(automatic, config.identity.as_ref())?,
             };
@@ -100,7 +100,7 @@ impl CertificateServices {
     /// Starts the thread for a site's certificates, if the site has any.
     fn prepare(&mut self, settings: &Settings, logs: &Logs) -> Result<(), String> {
         if settings.tls.is_some() && self.keeper.is_none() {
-            let keeper = Keeper::start(self.answers.clone(), logs.error.clone());
+            let keeper = Keeper::start_thread(self.answers.clone(), logs.error.clone());
             let words = |e| format!("no thread for certificates: {e}");
             self.keeper = Some(keeper.map_err(words)?);
         }
@@ -115,7 +115,7 @@ impl CertificateServices {
         };
         let plain = |l: &Listen| l.speaks == Speaks::Http && matches!(l.address, Address::Tcp(_));
         let work = CertificateWork {
-            shown: tls.shown().clone(),
+            shown: tls.shown_certificates().clone(),
             files: site.config.tls.certificates.clone(),
             automatic: site.config.tls.automatic.clone(),
             store: self.store.clone(),
@@ -123,7 +123,7 @@ impl CertificateServices {
             required: site.config.tls.clients.as_ref().is_some_and(|c| c.required),
         };
         if let Some(keeper) = &self.keeper {
-            keeper.work(work);
+            keeper.replace_work(work);
         }
     }
 }
@@ -147,14 +147,14 @@ pub(super) type Taken = oneshot::Receiver<()>;
 ///
 /// # Errors
 /// A sentence for the operator.
-pub(super) fn site(
+pub(super) fn build_site(
     config: Config,
     before: Option<(&Site, &Settings)>,
     certificates: &CertificateServices,
     spawning: Option<&Spawning>,
     logs: &Logs,
 ) -> Result<(Site, Settings), String> {
-    let tls = tls(
+    let tls = build_tls(
         &config,
         before.and_then(|(_, before)| before.tls.as_ref()),
         certificates.store.as_deref(),
@@ -173,7 +173,7 @@ pub(super) fn site(
     })?;
     let automatic = site.config.tls.automatic.as_ref();
     site.answers = automatic.map(|_| certificates.answers.clone());
-    site.shown = tls.as_ref().map(|tls| tls.shown().clone());
+    site.shown = tls.as_ref().map(|tls| tls.shown_certificates().clone());
     let settings = site.front_settings(max_connections, tls);
     Ok((site, settings))
 }
@@ -182,7 +182,7 @@ pub(super) fn site(
 ///
 /// # Errors
 /// A listener speaks TLS, and there is no certificate.
-fn tls(
+fn build_tls(
     config: &Config,
     before: Option<&TlsServer>,
     store: Option<&Store>,
@@ -205,10 +205,17 @@ fn tls(
     let hosts = automatic.as_ref().map_or(&[][..], |a| &a.hosts);
     let files = files.iter().map(|one| one.certificate.clone());
     let files: Vec<_> = files.collect();
-    let shown = Shown::new(&files, hosts, before.map(|before| &**before.shown()));
-    for host in hosts.iter().filter(|host| shown.of(host).is_none()) {
-        match store.map_or(Ok(None), |store| store.certificate(host)) {
-            Ok(Some(certificate)) => shown.show(host, certificate),
+    let shown = Shown::new(
+        &files,
+        hosts,
+        before.map(|before| &**before.shown_certificates()),
+    );
+    for host in hosts
+        .iter()
+        .filter(|host| shown.automatic_certificate(host).is_none())
+    {
+        match store.map_or(Ok(None), |store| store.load_certificate(host)) {
+            Ok(Some(certificate)) => shown.show_automatic(host, certificate),
             Ok(None) => {}
             Err(why) => logs.error.write(Level::Warn, "tls", &why),
         }
@@ -248,13 +255,13 @@ impl RunningServer {
                 path.display()
             )));
         }
-        let new = New::bind(&config, &self.bound, &mut self.inherited)?;
-        let switch = logs.prepare(&self.site.config.log, &config.log);
+        let new = New::bind_new_addresses(&config, &self.bound, &mut self.inherited)?;
+        let switch = logs.open_changed_logs(&self.site.config.log, &config.log);
         let switch = switch.map_err(|e| format!("cannot open a log: {e}"))?;
         let before = (&*self.site, &*self.settings);
-        self.certificates.open(&config, &mut self.inherited)?;
+        self.certificates.open_store(&config, &mut self.inherited)?;
         let spawning = self.spawning.as_ref();
-        let made = site(config, Some(before), &self.certificates, spawning, &logs);
+        let made = build_site(config, Some(before), &self.certificates, spawning, &logs);
         let (mut site, settings) = made?;
         site.https_port = https_port(&site.config, self.bound.iter().chain(&new.bound));
         self.prepare(&site, &settings)?;
@@ -277,7 +284,7 @@ impl RunningServer {
     }
 
     /// Replaces the current site by `next`.
-    pub(super) fn take(&mut self, next: NextSite) -> Taken {
+    pub(super) fn replace_site(&mut self, next: NextSite) -> Taken {
         let NextSite {
             mut new,
             switch,
@@ -288,9 +295,9 @@ impl RunningServer {
         let logs = self.shared.logs.clone();
         let before = std::mem::replace(&mut self.site, Arc::new(site));
         self.settings = Arc::new(settings);
-        logs.switch(switch);
+        logs.switch_targets(switch);
         self.certificates.look_after(&self.site, &self.settings);
-        self.site.shared.admission.settle();
+        self.site.shared.admission.apply_settings();
         let left_out = std::mem::take(&mut new.left_out);
         let taken = self.hand_out(new, Some(&before));
         before.succeeded_by(&self.site);
@@ -321,23 +328,23 @@ impl RunningServer {
     }
 
     /// Serves the first configuration: once another process has let go, nothing may fail any more.
-    pub(super) fn begin(&mut self, new: New) -> Taken {
+    pub(super) fn serve_first(&mut self, new: New) -> Taken {
         self.certificates.look_after(&self.site, &self.settings);
         self.hand_out(new, None)
     }
 
     /// Hands the site to the event loops.
     fn hand_out(&mut self, new: New, before: Option<&Site>) -> Taken {
-        let (bound, queues) = new.take();
+        let (bound, queues) = new.into_parts();
         let config = &self.site.config;
         let own = config.routes.iter().filter_map(|route| route.log.as_ref());
-        own.for_each(|log| self.shared.logs.connect(log));
+        own.for_each(|log| self.shared.logs.connect_route_log(log));
         let removed = self.bound.extract_if(.., |one| !is_named(config, one));
         // First of all, so that no client finds a socket by its file while that is being closed.
         removed.for_each(|one| one.remove());
         self.bound.extend(bound);
         for pool in self.site.worker_pools(before, &self.shared.logs.error) {
-            self.workers.start(pool);
+            self.workers.start_workers(pool);
         }
         let (all, taken) = oneshot::channel();
         let all = Arc::new(all);
@@ -349,7 +356,7 @@ impl RunningServer {
                 taken: all.clone(),
             };
             // An event loop that has ended answers no request.
-            let _ = event_loop.hand(Handed::Site(new));
+            let _ = event_loop.send_message(Handed::Site(new));
         }
         let ahead = self.site.clone();
         let compile = std::thread::Builder::new().name("modules".into());
@@ -362,13 +369,13 @@ impl RunningServer {
     ///
     /// # Errors
     /// A sentence: there are no descriptors left.
-    pub(super) fn handed_over(&self) -> Result<Vec<Item>, String> {
-        let bound = self.bound.iter().map(Bound::handed_over);
+    pub(super) fn prepare_handover(&self) -> Result<Vec<Item>, String> {
+        let bound = self.bound.iter().map(Bound::prepare_handover);
         let store = self.certificates.store.iter().map(|store| {
-            let (path, folder) = store.handed_over()?;
+            let (path, folder) = store.prepare_handover()?;
             Ok(vec![(STORE, path, folder)])
         });
-        let items = std::iter::once(self.inherited.passed.handed_over()).chain(bound);
+        let items = std::iter::once(self.inherited.passed.prepare_handover()).chain(bound);
         let items = items.chain(store).collect::<io::Result<Vec<_>>>();
         let items = items.map_err(|e| format!("cannot hand over the listeners: {e}"))?;
         Ok(items.into_iter().flatten().collect())
@@ -381,7 +388,7 @@ impl RunningServer {
     }
 
     /// Called when all event loops answer by the site.
-    pub(super) fn taken(&self) {
+    pub(super) fn finish_switch(&self) {
         self.site.starters.warm.forget_gone();
         let words = "the configuration was read again: requests are answered by it from now on";
         self.shared.logs.error.write(Level::Info, "reload", words);
@@ -397,10 +404,10 @@ fn modules(config: &Config) -> impl Iterator<Item = (PathBuf, FileId)> {
     };
     let routes = config.routes.iter().filter_map(of_route);
     routes.flat_map(|(route, cgi)| {
-        let files = programs::files(&cgi.root).into_iter();
+        let files = programs::list_files(&cgi.root).into_iter();
         files.filter_map(move |file: PathBuf| {
-            let url = programs::url(&route, &cgi, &file)?;
-            let found = script::program(&cgi, &route.path, UrlPath::plain(&url)).ok()?;
+            let url = programs::program_url(&route, &cgi, &file)?;
+            let found = script::find_program(&cgi, &route.path, UrlPath::from_clean(&url)).ok()?;
             found.module.then_some((file, found.id))
         })
     })
@@ -416,25 +423,41 @@ fn keep_fixed(config: &mut Config, before: &Config) -> Vec<&'static str> {
     let mut fixed = Vec::new();
     if let (Some(now), Some(was)) = (&mut config.tls.automatic, &before.tls.automatic) {
         // The folder for automatic certificates was opened with the rights of the start.
-        fixed.push(keep(&mut now.state, &was.state, "state"));
-        fixed.push(keep(&mut now.authority, &was.authority, "authority"));
+        fixed.push(restore_setting(&mut now.state, &was.state, "state"));
+        fixed.push(restore_setting(
+            &mut now.authority,
+            &was.authority,
+            "authority",
+        ));
     }
     fixed.extend([
-        keep(&mut config.identity, &before.identity, "user"),
-        keep(&mut config.event_loops, &before.event_loops, "workers"),
-        keep(&mut config.pid_file, &before.pid_file, "pid_file"),
+        restore_setting(&mut config.identity, &before.identity, "user"),
+        restore_setting(&mut config.event_loops, &before.event_loops, "workers"),
+        restore_setting(&mut config.pid_file, &before.pid_file, "pid_file"),
     ]);
     let is_unix = |l: &Listen| matches!(l.address, Address::Unix(_));
     if before.listen.iter().any(is_unix) {
         let (mode, group) = (&before.socket_mode, &before.socket_group);
-        fixed.push(keep(&mut config.socket_mode, mode, "socket_mode"));
-        fixed.push(keep(&mut config.socket_group, group, "socket_group"));
+        fixed.push(restore_setting(
+            &mut config.socket_mode,
+            mode,
+            "socket_mode",
+        ));
+        fixed.push(restore_setting(
+            &mut config.socket_group,
+            group,
+            "socket_group",
+        ));
     }
     fixed.into_iter().flatten().collect()
 }
 
 /// Restores a setting; returns its name if it had changed.
-fn keep<T: Clone + PartialEq>(new: &mut T, old: &T, name: &'static str) -> Option<&'static str> {
+fn restore_setting<T: Clone + PartialEq>(
+    new: &mut T,
+    old: &T,
+    name: &'static str,
+) -> Option<&'static str> {
     let changes = new != old;
     new.clone_from(old);
     changes.then_some(name)

@@ -40,7 +40,7 @@ fn ignores_hangup() -> bool {
 
 impl Signals {
     /// Watches the signals; returns them with a runtime for the main thread.
-    pub(super) fn watch() -> io::Result<(Runtime, Self)> {
+    pub(super) fn register() -> io::Result<(Runtime, Self)> {
         let terminal = terminal() && !ignores_hangup();
         // tokio panics if it cannot have such a pair.
         UnixStream::pair()?;
@@ -67,7 +67,7 @@ impl Signals {
 }
 
 /// Resolves with the next of either signal.
-pub(super) async fn either(a: &mut Signal, b: &mut Signal) {
+pub(super) async fn wait_for_either(a: &mut Signal, b: &mut Signal) {
     tokio::select! {
         _ = a.recv() => {}
         _ = b.recv() => {}
@@ -75,7 +75,7 @@ pub(super) async fn either(a: &mut Signal, b: &mut Signal) {
 }
 
 /// Whether the signal has come already.
-pub(super) async fn pends(signal: &mut Signal) -> bool {
+pub(super) async fn is_pending(signal: &mut Signal) -> bool {
     tokio::select! {
         biased;
         _ = signal.recv() => true,

@@ -56,15 +56,15 @@ const TRIES: usize = 100;
 ///
 /// # Errors
 /// Another server listens there, or a system call fails.
-pub(super) fn bind(path: &Path, config: &Config) -> io::Result<(OwnedFd, SocketFile)> {
-    let user = maker(path, config)?;
+pub(super) fn bind_socket(path: &Path, config: &Config) -> io::Result<(OwnedFd, SocketFile)> {
+    let user = file_creator(path, config)?;
     let owner = user.map_or_else(effective_uid, |user| user.uid);
     let make = || {
         let place = trusted_path::locate(path)?;
         bind_locked(path).map(|bound| (place, bound))
     };
     let (place, (fd, lock)) = match user {
-        Some(user) => user.for_files(make),
+        Some(user) => user.with_file_rights(make),
         None => make(),
     }?;
     // In the folder that was checked, even if the path leads to another folder by now.
@@ -77,9 +77,9 @@ pub(super) fn bind(path: &Path, config: &Config) -> io::Result<(OwnedFd, SocketF
 }
 
 /// Returns the user that creates the files instead of this one: root creates none if others can change the path.
-fn maker<'c>(path: &Path, config: &'c Config) -> io::Result<Option<&'c Identity>> {
+fn file_creator<'c>(path: &Path, config: &'c Config) -> io::Result<Option<&'c Identity>> {
     match &config.identity {
-        Some(user) if geteuid().is_root() && trusted_path::folder(path)?.is_none() => {
+        Some(user) if geteuid().is_root() && trusted_path::open_roots_folder(path)?.is_none() => {
             Ok(Some(user))
         }
         _ => Ok(None),
@@ -88,7 +88,7 @@ fn maker<'c>(path: &Path, config: &'c Config) -> io::Result<Option<&'c Identity>
 
 /// Replaces a socket file that no process listens on any more, but no socket that answers.
 fn bind_locked(path: &Path) -> io::Result<(OwnedFd, Lock)> {
-    let lock = Lock::take(path)?;
+    let lock = Lock::acquire(path)?;
     let fd = new_socket(AddressFamily::UNIX)?;
     let at = sys::SocketAddrUnix::new(path)?;
     match sys::bind(&fd, &at) {
@@ -107,14 +107,14 @@ fn bind_locked(path: &Path) -> io::Result<(OwnedFd, Lock)> {
 }
 
 impl Lock {
-    fn path(socket: &Path) -> PathBuf {
+    fn path_for(socket: &Path) -> PathBuf {
         let mut path = socket.as_os_str().to_owned();
         path.push(".lock");
         path.into()
     }
 
-    fn take(socket: &Path) -> io::Result<Self> {
-        let path = Self::path(socket);
+    fn acquire(socket: &Path) -> io::Result<Self> {
+        let path = Self::path_for(socket);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         for _ in 0..TRIES {
             let file = rustix::fs::open(&path, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
@@ -123,7 +123,7 @@ impl Lock {
                 locked => locked?,
             }
             // The previous holder may have removed the file meanwhile: then this lock belongs to no file.
-            if id_of(&path).is_ok_and(|now| Ok(now) == id(&file)) {
+            if id_of_path(&path).is_ok_and(|now| Ok(now) == id_of_file(&file)) {
                 return Ok(Self { path, file });
             }
         }
@@ -132,22 +132,22 @@ impl Lock {
 }
 
 impl SocketFile {
-    /// Rebuilds the file of an inherited socket and lock from the words of [`SocketFile::handed_over`]. `None`: the words are
+    /// Rebuilds the file of an inherited socket and lock from the words of [`SocketFile::prepare_handover`]. `None`: the words are
     /// malformed.
-    pub(super) fn taken_over(words: &[u8], lock: OwnedFd) -> Option<Self> {
+    pub(super) fn from_handover(words: &[u8], lock: OwnedFd) -> Option<Self> {
         let mut words = words.splitn(3, |&b| b == b' ');
         let mut number = || std::str::from_utf8(words.next()?).ok()?.parse().ok();
         let own = (number()?, number()?);
         let path: PathBuf = OsStr::from_bytes(words.next()?).into();
         let lock = Lock {
-            path: Lock::path(&path),
+            path: Lock::path_for(&path),
             file: lock,
         };
         Some(Self { path, own, lock })
     }
 
     /// Returns the file's id and path in words, and the descriptor of its lock.
-    pub(super) fn handed_over(&self) -> io::Result<(Vec<u8>, OwnedFd)> {
+    pub(super) fn prepare_handover(&self) -> io::Result<(Vec<u8>, OwnedFd)> {
         let (device, inode) = self.own;
         let mut words = format!("{device} {inode} ").into_bytes();
         words.extend_from_slice(self.path.as_os_str().as_bytes());
@@ -157,21 +157,21 @@ impl SocketFile {
     /// Removes the file, unless another server has put its own there meanwhile, and then the lock.
     pub(super) fn remove(&self) {
         // The folder may be closed to the user that the server became.
-        if id_of(&self.path).is_ok_and(|now| now == self.own) {
+        if id_of_path(&self.path).is_ok_and(|now| now == self.own) {
             let _ = fs::remove_file(&self.path);
         }
-        if id_of(&self.lock.path).is_ok_and(|now| Ok(now) == id(&self.lock.file)) {
+        if id_of_path(&self.lock.path).is_ok_and(|now| Ok(now) == id_of_file(&self.lock.file)) {
             let _ = fs::remove_file(&self.lock.path);
         }
     }
 }
 
-fn id_of(path: &Path) -> io::Result<SocketFileId> {
+fn id_of_path(path: &Path) -> io::Result<SocketFileId> {
     let stat = path.symlink_metadata()?;
     Ok((stat.dev(), stat.ino()))
 }
 
-fn id(file: impl AsFd) -> Result<SocketFileId, Errno> {
+fn id_of_file(file: impl AsFd) -> Result<SocketFileId, Errno> {
     let stat = rustix::fs::fstat(file)?;
     Ok((stat.st_dev, stat.st_ino))
 }
@@ -195,7 +195,7 @@ fn permit(path: &Path, owner: u32, mode: u32, group: Option<u32>) -> io::Result<
     // chmod(2) does not work on a descriptor of this kind, but on its name in /proc (open(2), O_PATH).
     let name = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::chmod(name, Mode::from_raw_mode(mode))?;
-    Ok(id(&file)?)
+    Ok(id_of_file(&file)?)
 }
 
 #[cfg(test)]
@@ -240,7 +240,7 @@ mod tests {
             for _ in 0..8 {
                 threads.spawn(|| {
                     for _ in 0..2_000 {
-                        let Ok(lock) = Lock::take(&socket) else {
+                        let Ok(lock) = Lock::acquire(&socket) else {
                             continue;
                         };
                         let order = std::sync::atomic::Ordering::SeqCst;
@@ -251,6 +251,6 @@ mod tests {
                 });
             }
         });
-        assert!(Lock::take(&socket).is_ok());
+        assert!(Lock::acquire(&socket).is_ok());
     }
 }

@@ -8,7 +8,7 @@ use rustix::process::geteuid;
 
 use super::{
     handover::{Item, LOCK, QUEUE},
-    inherited::{Inherited, shown},
+    inherited::{Inherited, format_address},
     socket_file::{self, SocketFile},
 };
 use crate::config::{Address, Config, Speaks};
@@ -42,11 +42,11 @@ impl Bound {
     }
 
     /// Returns the items that let another process listen here, each with its descriptor.
-    pub(super) fn handed_over(&self) -> io::Result<Vec<Item>> {
-        let queue = |fd: &OwnedFd| Ok((QUEUE, shown(&self.asked), fd.try_clone()?));
+    pub(super) fn prepare_handover(&self) -> io::Result<Vec<Item>> {
+        let queue = |fd: &OwnedFd| Ok((QUEUE, format_address(&self.asked), fd.try_clone()?));
         let mut items: Vec<_> = self.queues.iter().map(queue).collect::<io::Result<_>>()?;
         if let Some(file) = &self.file {
-            let (words, lock) = file.handed_over()?;
+            let (words, lock) = file.prepare_handover()?;
             items.push((LOCK, words, lock));
         }
         Ok(items)
@@ -60,19 +60,19 @@ pub(super) fn https_port<'b>(
 ) -> Option<u16> {
     let mut listeners = config.listen.iter();
     // A listener's protocol may have changed since it was bound.
-    let tls = listeners.find(|l| l.speaks == Speaks::Https && port(&l.address).is_some())?;
+    let tls = listeners.find(|l| l.speaks == Speaks::Https && tcp_port(&l.address).is_some())?;
     let bound = bound.find(|one| one.asked == tls.address)?;
-    port(&bound.listen.address)
+    tcp_port(&bound.listen.address)
 }
 
-fn port(address: &Address) -> Option<u16> {
+fn tcp_port(address: &Address) -> Option<u16> {
     match address {
         Address::Tcp(at) => Some(at.port()),
         Address::Unix(_) => None,
     }
 }
 
-/// Sockets that listen, but that no event loop accepts from yet. If this value is dropped before [`New::take`], the
+/// Sockets that listen, but that no event loop accepts from yet. If this value is dropped before [`New::into_parts`], the
 /// sockets are closed and their files removed.
 #[derive(Debug, Default)]
 pub(super) struct New {
@@ -88,7 +88,7 @@ impl New {
     ///
     /// # Errors
     /// The address that could not be bound, why, and what to do.
-    pub(super) fn bind(
+    pub(super) fn bind_new_addresses(
         config: &Config,
         open: &[Bound],
         inherited: &mut Inherited,
@@ -99,12 +99,12 @@ impl New {
             if open.iter().any(|one| one.asked == listen.address) {
                 continue;
             }
-            let fds = inherited.listeners(&listen.address);
+            let fds = inherited.take_listeners(&listen.address);
             let fds = fds.map_err(|e| format!("cannot listen on {listen}: {e}"))?;
-            let file = inherited.file(&listen.address);
+            let file = inherited.take_socket_file(&listen.address);
             if fds.is_empty() {
-                match bind(listen, config).map_err(|e| cannot_listen(listen, open, &e)) {
-                    Ok((listener, file)) => new.share(n, vec![listener], file, false),
+                match bind_listener(listen, config).map_err(|e| cannot_listen(listen, open, &e)) {
+                    Ok((listener, file)) => new.share_queues(n, vec![listener], file, false),
                     Err(words) if is_in_others_folder(listen, config) => {
                         new.left_out.push(words);
                         continue;
@@ -112,9 +112,9 @@ impl New {
                     Err(words) => return Err(words),
                 }
             } else {
-                let adopted = adopt(listen, fds, config.event_loops);
+                let adopted = adopt_sockets(listen, fds, config.event_loops);
                 let adopted = adopted.map_err(|e| format!("cannot listen on {listen}: {e}"))?;
-                new.share(n, adopted, file, true)
+                new.share_queues(n, adopted, file, true)
             }
             .map_err(|e| format!("cannot listen once for each event loop: {e}"))?;
         }
@@ -126,7 +126,7 @@ impl New {
 
     /// Gives each event loop its own queue of an address. If there is only one queue, one event loop gets it, for each
     /// address another loop.
-    fn share(
+    fn share_queues(
         &mut self,
         n: usize,
         mut listeners: Vec<Listener>,
@@ -139,7 +139,7 @@ impl New {
         };
         let (asked, listen) = (first.asked.clone(), first.listen.clone());
         if !adopted {
-            let more = (1..loops).filter_map(|_| first.another().transpose());
+            let more = (1..loops).filter_map(|_| first.open_another().transpose());
             let more: Vec<_> = more.collect::<io::Result<_>>()?;
             listeners.extend(more);
         }
@@ -158,7 +158,7 @@ impl New {
     }
 
     /// Returns the bound addresses, and the listeners of each event loop.
-    pub(super) fn take(mut self) -> (Vec<Bound>, Vec<Vec<Listener>>) {
+    pub(super) fn into_parts(mut self) -> (Vec<Bound>, Vec<Vec<Listener>>) {
         let Self { bound, queues, .. } = &mut self;
         (std::mem::take(bound), std::mem::take(queues))
     }
@@ -172,10 +172,11 @@ impl Drop for New {
 }
 
 /// Takes over sockets that listen already.
-fn adopt(listen: &Listen, fds: Vec<OwnedFd>, loops: usize) -> io::Result<Vec<Listener>> {
+fn adopt_sockets(listen: &Listen, fds: Vec<OwnedFd>, loops: usize) -> io::Result<Vec<Listener>> {
     // If each event loop had its own queue, each has one again.
     let hands_over = fds.len() == 1 || fds.len() != loops;
-    let adopt = |fd| Listener::adopted(fd, listen.address.clone(), listen.speaks, hands_over);
+    let adopt =
+        |fd| Listener::from_listening(fd, listen.address.clone(), listen.speaks, hands_over);
     fds.into_iter().map(adopt).collect()
 }
 
@@ -184,15 +185,15 @@ fn adopt(listen: &Listen, fds: Vec<OwnedFd>, loops: usize) -> io::Result<Vec<Lis
 /// If root becomes another user, each event loop has its own queue. The kernel lets a process join the queues
 /// (SO_REUSEPORT) only if it has the user that made the sockets, and no program has that user then. If root stays root,
 /// or the server is any other user, programs may have that user.
-fn bind(listen: &Listen, config: &Config) -> io::Result<(Listener, Option<SocketFile>)> {
+fn bind_listener(listen: &Listen, config: &Config) -> io::Result<(Listener, Option<SocketFile>)> {
     match &listen.address {
         Address::Tcp(at) => {
             let shares = geteuid().is_root() && config.identity.is_some();
-            Ok((Listener::tcp(*at, listen.speaks, shares)?, None))
+            Ok((Listener::bind_tcp(*at, listen.speaks, shares)?, None))
         }
         Address::Unix(path) => {
-            let (fd, file) = socket_file::bind(path, config)?;
-            Ok((Listener::unix(fd, listen)?, Some(file)))
+            let (fd, file) = socket_file::bind_socket(path, config)?;
+            Ok((Listener::listen_on_bound(fd, listen)?, Some(file)))
         }
     }
 }
@@ -207,7 +208,8 @@ fn is_in_others_folder(listen: &Listen, config: &Config) -> bool {
 /// Explains why an address cannot be bound, and what to do.
 fn cannot_listen(listen: &Listen, open: &[Bound], e: &io::Error) -> String {
     let unix = matches!(listen.address, Address::Unix(_));
-    let same_port = |one: &&Bound| !unix && port(&one.listen.address) == port(&listen.address);
+    let same_port =
+        |one: &&Bound| !unix && tcp_port(&one.listen.address) == tcp_port(&listen.address);
     if let (io::ErrorKind::AddrInUse, Some(own)) = (e.kind(), open.iter().find(same_port)) {
         return format!(
             "cannot listen on {listen}: galgo itself listens on {} until it is started again, which this takes",
@@ -252,7 +254,7 @@ mod tests {
         let server = || {
             let begin = |_| {
                 meet.wait();
-                let bound = bind(&listen, &config);
+                let bound = bind_listener(&listen, &config);
                 meet.wait();
                 match &bound {
                     Err(e) => assert_eq!(e.kind(), io::ErrorKind::AddrInUse, "{e}"),

@@ -24,7 +24,7 @@ use galgo_spawn::{
     Child, Direct, Outside, Spawner,
     owners::{Owners, StartedServer},
     send_signal_to,
-    words::how,
+    words::describe_status,
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -75,17 +75,17 @@ pub(super) type UpgradeOutcome = Result<Successor, String>;
 
 impl Starter {
     /// Starts the new process; returns it, and a socket to it.
-    fn start(&self, program: &Invocation) -> Result<(NewServer, HandoverSocket), String> {
+    fn start_process(&self, program: &Invocation) -> Result<(NewServer, HandoverSocket), String> {
         let io = |e: io::Error| e.to_string();
         let outside = match self {
             Self::Itself(outside) => outside,
             Self::Spawner(owners) => {
                 let (server, line) = owners.upgrade()?;
-                let line = HandoverSocket::of(line).ok_or("the spawner has sent no socket")?;
+                let line = HandoverSocket::from_fd(line).ok_or("the spawner has sent no socket")?;
                 return Ok((NewServer::Spawner(server), line));
             }
         };
-        let (line, theirs) = HandoverSocket::pair().map_err(io)?;
+        let (line, theirs) = HandoverSocket::new_pair().map_err(io)?;
         let mut direct = Direct::new().map_err(io)?;
         direct.set_ruleset(None);
         let mut spawner = Spawner::new(direct, outside.clone());
@@ -97,7 +97,7 @@ impl Starter {
             stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
             more: &[theirs.as_fd()],
         };
-        let child = program.start(&next, |start| spawner.start(start))?;
+        let child = program.start_process(&next, |start| spawner.start_program(start))?;
         Ok((NewServer::Itself(child), line))
     }
 }
@@ -118,21 +118,21 @@ impl Invocation {
     }
 
     fn replace(&self, items: Vec<Item>, starter: &Starter) -> UpgradeOutcome {
-        let (process, line) = starter.start(self)?;
-        line.waits(READY_WITHIN).map_err(|e| e.to_string())?;
+        let (process, line) = starter.start_process(self)?;
+        line.set_timeout(READY_WITHIN).map_err(|e| e.to_string())?;
         // If a message cannot be sent, the answer tells why.
         let said = items
             .iter()
-            .try_for_each(|(word, rest, fd)| line.say(word, rest, Some(fd.as_fd())));
-        let _ = said.and_then(|()| line.say(END, b"", None));
+            .try_for_each(|(word, rest, fd)| line.send_message(word, rest, Some(fd.as_fd())));
+        let _ = said.and_then(|()| line.send_message(END, b"", None));
         drop(items);
-        match line.hear() {
-            Ok(Some(message)) => match message.parts() {
+        match line.receive_message() {
+            Ok(Some(message)) => match message.split_first_word() {
                 (READY, _) => Ok(Successor { process, line }),
                 (FAILED, words) => Err(String::from_utf8_lossy(words).into_owned()),
                 _ => Err("it says what this version does not understand".into()),
             },
-            Ok(None) => Err(process.ended()),
+            Ok(None) => Err(process.describe_exit()),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(format!(
                 "it was not ready within {} s, and was ended",
                 READY_WITHIN.as_secs()
@@ -143,7 +143,7 @@ impl Invocation {
 }
 
 impl NewServer {
-    fn pid(&self) -> i32 {
+    fn process_id(&self) -> i32 {
         match self {
             Self::Itself(child) => child.pid(),
             Self::Spawner(server) => server.pid(),
@@ -156,7 +156,7 @@ impl NewServer {
         match self {
             Self::Itself(_) => true,
             Self::Spawner(_) => {
-                matches!(line.hear(), Ok(Some(message)) if message.parts().0 == SERVES)
+                matches!(line.receive_message(), Ok(Some(message)) if message.split_first_word().0 == SERVES)
             }
         }
     }
@@ -170,45 +170,48 @@ impl NewServer {
     }
 
     /// Describes how the new process ended, after it has closed its socket.
-    fn ended(self) -> String {
+    fn describe_exit(self) -> String {
         match self {
             Self::Itself(mut child) => {
                 let mut fds = [PollFd::new(&child, PollFlags::IN)];
                 let _ = poll(&mut fds, Some(&ENDS_WITHIN));
                 match child.try_wait() {
-                    Ok(Some(exit)) => format!("it ended {} before it was ready", how(exit.status)),
+                    Ok(Some(exit)) => format!(
+                        "it ended {} before it was ready",
+                        describe_status(exit.status)
+                    ),
                     _ => "it closed its socket before it was ready, and was ended".into(),
                 }
             }
-            Self::Spawner(server) => server.ended(),
+            Self::Spawner(server) => server.end_and_describe(),
         }
     }
 }
 
 impl Successor {
-    pub(super) fn pid(&self) -> i32 {
-        self.process.pid()
+    pub(super) fn process_id(&self) -> i32 {
+        self.process.process_id()
     }
 
     /// Makes the new process serve; returns the socket to it.
     ///
     /// # Errors
     /// The new process has ended meanwhile.
-    pub(super) fn go(self) -> Result<HandoverSocket, String> {
-        let told = self.line.say(GO, b"", None).is_ok();
+    pub(super) fn start_serving(self) -> Result<HandoverSocket, String> {
+        let told = self.line.send_message(GO, b"", None).is_ok();
         if told && self.process.serves(&self.line) {
             self.process.let_go();
             Ok(self.line)
         } else {
-            Err(self.process.ended())
+            Err(self.process.describe_exit())
         }
     }
 }
 
 /// Waits until the new process tells this one to end.
 pub(super) async fn told_to_stop(line: &HandoverSocket) {
-    while let Ok(Some(message)) = line.heard().await {
-        if message.parts().0 == STOP {
+    while let Ok(Some(message)) = line.wait_for_message().await {
+        if message.split_first_word().0 == STOP {
             return;
         }
     }

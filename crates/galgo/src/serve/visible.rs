@@ -39,22 +39,25 @@ const TRUST: &[&str] = &["SSL_CERT_FILE", "SSL_CERT_DIR"];
 ///
 /// # Errors
 /// A sentence for the operator.
-pub(super) fn enter(config: &Config, executes: bool) -> Result<Option<VisibleFiles>, String> {
+pub(super) fn enter_domain(
+    config: &Config,
+    executes: bool,
+) -> Result<Option<VisibleFiles>, String> {
     if executes {
         return Ok(None);
     }
-    let entered = VisibleFiles::enter(&list(config));
+    let entered = VisibleFiles::restrict_to(&list_visible(config));
     entered.map_err(|e| format!("cannot give up the sight of other files: {e}"))
 }
 
 /// Returns the first path in a configuration that is hidden.
 pub(super) fn hidden(visible: &VisibleFiles, config: &Config) -> Option<PathBuf> {
-    let mut all = list(config).into_iter();
-    let (path, _) = all.find(|(path, access)| visible.hides(path, *access))?;
+    let mut all = list_visible(config).into_iter();
+    let (path, _) = all.find(|(path, access)| visible.denies_access(path, *access))?;
     Some(path)
 }
 
-fn list(config: &Config) -> Vec<(PathBuf, FileAccess)> {
+fn list_visible(config: &Config) -> Vec<(PathBuf, FileAccess)> {
     let system = OF_SYSTEM.iter();
     let mut list: Vec<_> = system.map(|(path, may)| ((*path).into(), *may)).collect();
     let mut add = |may, paths: Vec<PathBuf>| list.extend(paths.into_iter().map(|path| (path, may)));
@@ -63,7 +66,10 @@ fn list(config: &Config) -> Vec<(PathBuf, FileAccess)> {
     add(Read, config.read.iter().flat_map(folders).collect());
     // The files and folders of routes.
     add(Read, config.routes.iter().flat_map(|r| served(r)).collect());
-    let sites = config.sites.iter().filter_map(|sites| sites.fd.path());
+    let sites = config
+        .sites
+        .iter()
+        .filter_map(|sites| sites.fd.current_path());
     add(Read, sites.collect());
     // The home of a new account appears in the same folder as the other homes.
     let homes = config.userdir.iter().flat_map(|userdir| &userdir.users);
@@ -85,12 +91,12 @@ fn list(config: &Config) -> Vec<(PathBuf, FileAccess)> {
     });
     add(Make, sockets.flat_map(folders).collect());
     if let Some(automatic) = &config.tls.automatic {
-        let stored = store::folder(automatic, config.identity.as_ref());
+        let stored = store::state_folder(automatic, config.identity.as_ref());
         add(Make, vec![stored]);
         add(Read, authority());
     }
     // Bodies that wait for their reader.
-    let spool = spool::folder(&config.spool);
+    let spool = spool::resolve_folder(&config.spool);
     add(spooling(&spool), vec![spool]);
     list
 }
@@ -111,26 +117,29 @@ fn folders(file: &PathBuf) -> Vec<PathBuf> {
 /// Returns the files, programs and scripts of a route: the server checks whether they exist, and their kind.
 fn served(route: &Route) -> Vec<PathBuf> {
     let files = match &route.handler {
-        Handler::Files(files) => files.fd.path(),
+        Handler::Files(files) => files.fd.current_path(),
         _ => None,
     };
-    let programs = route.programs().into_iter().chain(route.judge());
-    let of_programs = programs.flat_map(|cgi| of(Some(&cgi.root), &cgi.sendfile));
+    let programs = route
+        .programs()
+        .into_iter()
+        .chain(route.authorizer_program());
+    let of_programs = programs.flat_map(|cgi| handler_folders(Some(&cgi.root), &cgi.sendfile));
     let upstreams = route.upstreams();
-    let of_upstreams = upstreams.flat_map(|up| of(up.scripts.as_ref(), &up.sendfile));
+    let of_upstreams = upstreams.flat_map(|up| handler_folders(up.scripts.as_ref(), &up.sendfile));
     let programs = of_programs.chain(of_upstreams);
     files.into_iter().chain(programs).collect()
 }
 
 /// Returns a handler's folder, and the folders whose files it may hand over.
-fn of(root: Option<&CgiRoot>, sendfile: &Sendfile) -> Vec<PathBuf> {
+fn handler_folders(root: Option<&CgiRoot>, sendfile: &Sendfile) -> Vec<PathBuf> {
     let root = root.and_then(|root| match root {
-        CgiRoot::Folder { fd, .. } => fd.path(),
+        CgiRoot::Folder { fd, .. } => fd.current_path(),
         CgiRoot::Program { .. } => Some(root.folder().to_owned()),
     });
     let named = sendfile.paths.iter().map(|(_, files)| files);
     let handed = sendfile.folders.iter().chain(named);
-    let handed = handed.filter_map(|files: &Files| files.fd.path());
+    let handed = handed.filter_map(|files: &Files| files.fd.current_path());
     root.into_iter().chain(handed).collect()
 }
 
@@ -144,7 +153,7 @@ fn authority() -> Vec<PathBuf> {
 
 /// Returns the access to the spool folder: files are made there only if they get names.
 fn spooling(folder: &Path) -> FileAccess {
-    if spool::takes_names(folder) {
+    if spool::needs_named_files(folder) {
         Make
     } else {
         Change

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use galgo_proto::{
     Fields, cond,
-    fields::{is_one_of, lists},
+    fields::{is_one_of, lists_token},
     h1::{BodyLen, Head, Method},
 };
 use galgo_service::request::Request;
@@ -39,26 +39,26 @@ pub fn takes_part(request: &Request<'_>, head: &Head) -> bool {
         && head.body == BodyLen::None
         && !known
         && !head.fields.has_any(&OWN)
-        && !lists(&head.fields, "cache-control", "no-store")
+        && !lists_token(&head.fields, "cache-control", "no-store")
 }
 
 /// Returns the key of a request. Equal keys mean equal requests, apart from the fields that Vary names. The key holds all that
 /// a program is told of a request, except for the client. It begins with the [`resource`].
-pub fn key(request: &Request<'_>, head: &Head) -> Vec<u8> {
+pub fn request_key(request: &Request<'_>, head: &Head) -> Vec<u8> {
     let (link, target) = (request.link, &head.target);
     let mut key = resource(head);
     key.push(u8::from(link.https));
     let parts: [&[u8]; 5] = [
         link.local.as_bytes(),
         &link.port.to_ne_bytes(),
-        head.fields.first("host").unwrap_or_default(),
-        target.uri().as_bytes(),
+        head.fields.first_value("host").unwrap_or_default(),
+        target.request_uri().as_bytes(),
         target.query().as_bytes(),
     ];
-    parts.iter().for_each(|part| add(&mut key, part));
+    parts.iter().for_each(|part| push_part(&mut key, part));
     for (name, value) in &request.granted {
-        add(&mut key, name.as_bytes());
-        add(&mut key, value);
+        push_part(&mut key, name.as_bytes());
+        push_part(&mut key, value);
     }
     key
 }
@@ -66,12 +66,12 @@ pub fn key(request: &Request<'_>, head: &Head) -> Vec<u8> {
 /// Returns the host and the path of a request. All keys of these begin so, whatever their query, scheme or listener.
 pub fn resource(head: &Head) -> Vec<u8> {
     let mut resource = Vec::new();
-    add(&mut resource, head.host.as_bytes());
-    add(&mut resource, head.target.path());
+    push_part(&mut resource, head.host.as_bytes());
+    push_part(&mut resource, head.target.path());
     resource
 }
 
-fn add(key: &mut Vec<u8>, part: &[u8]) {
+fn push_part(key: &mut Vec<u8>, part: &[u8]) {
     key.extend_from_slice(&part.len().to_ne_bytes());
     key.extend_from_slice(part);
 }
@@ -83,7 +83,7 @@ pub fn invalidates(method: &Method, status: u16) -> bool {
 }
 
 /// Returns the head that the program sees.
-pub fn shown(head: &Head) -> Head {
+pub fn shown_head(head: &Head) -> Head {
     let mut head = Head {
         method: Method::Get,
         ..head.clone()
@@ -99,7 +99,7 @@ pub fn freshness(status: u16, fields: &Fields, most: Duration) -> Option<Duratio
     const NEVER: [&str; 3] = ["no-store", "private", "no-cache"];
     // `private="set-cookie"` counts for the whole answer, too (RFC 9111, 5.2.2.7).
     let never = NEVER.iter().any(|word| directive(fields, word).is_some());
-    if !KEPT.contains(&status) || fields.has("set-cookie") || never {
+    if !KEPT.contains(&status) || fields.has_field("set-cookie") || never {
         return None;
     }
     let seconds = |word: &str| {
@@ -111,13 +111,13 @@ pub fn freshness(status: u16, fields: &Fields, most: Duration) -> Option<Duratio
     let said = seconds("s-maxage")
         .or_else(|| seconds("max-age"))
         .or_else(|| expires(fields));
-    let left = said.map_or(most, |said| said.saturating_sub(age(fields)));
+    let left = said.map_or(most, |said| said.saturating_sub(received_age(fields)));
     Some(left.min(most)).filter(|left| !left.is_zero())
 }
 
 /// Returns the age of the answer when it was received (RFC 9111, 5.1).
-pub fn age(fields: &Fields) -> Duration {
-    let said = fields.first("age").and_then(delta_seconds);
+pub fn received_age(fields: &Fields) -> Duration {
+    let said = fields.first_value("age").and_then(delta_seconds);
     said.unwrap_or_default()
 }
 
@@ -140,14 +140,14 @@ fn delta_seconds(value: &[u8]) -> Option<Duration> {
 }
 
 fn expires(fields: &Fields) -> Option<Duration> {
-    let at = cond::date(fields.first("expires")?);
+    let at = cond::parse_date(fields.first_value("expires")?);
     let left = at.and_then(|at| at.duration_since(SystemTime::now()).ok());
     Some(left.unwrap_or_default())
 }
 
 /// Returns the value after this word in Cache-Control, or an empty one; `None`: the word is not there.
 fn directive<'f>(fields: &'f Fields, word: &str) -> Option<&'f [u8]> {
-    let values = fields.all("cache-control");
+    let values = fields.all_values("cache-control");
     let mut words = values.flat_map(|v| v.split(|&b| b == b','));
     words.find_map(|own| {
         let at = own.iter().position(|&b| b == b'=').unwrap_or(own.len());
@@ -158,9 +158,12 @@ fn directive<'f>(fields: &'f Fields, word: &str) -> Option<&'f [u8]> {
 
 /// Returns the fields that the answer depends on, in lower case. `None` if it depends on a field that the program was not
 /// shown, or on anything.
-pub fn vary(fields: &Fields) -> Option<Vec<String>> {
+pub fn vary_names(fields: &Fields) -> Option<Vec<String>> {
     let mut names = Vec::new();
-    for word in fields.all("vary").flat_map(|v| v.split(|&b| b == b',')) {
+    for word in fields
+        .all_values("vary")
+        .flat_map(|v| v.split(|&b| b == b','))
+    {
         let name = String::from_utf8_lossy(word.trim_ascii()).to_ascii_lowercase();
         match &*name {
             "" | "host" => {}
@@ -173,9 +176,9 @@ pub fn vary(fields: &Fields) -> Option<Vec<String>> {
 }
 
 /// Returns the values of these fields. Several lines of a field are joined.
-pub fn values(head: &Head, names: &[String]) -> Vec<Vec<u8>> {
+pub fn vary_values(head: &Head, names: &[String]) -> Vec<Vec<u8>> {
     let value = |name: &String| {
-        let all: Vec<_> = head.fields.all(name).collect();
+        let all: Vec<_> = head.fields.all_values(name).collect();
         all.join(&b", "[..])
     };
     names.iter().map(value).collect()
@@ -254,7 +257,7 @@ mod tests {
 
     #[test]
     fn what_an_answer_depends_on() {
-        let names = |value: &str| vary(&of(&[("Vary", value)]));
+        let names = |value: &str| vary_names(&of(&[("Vary", value)]));
         assert_eq!(names(""), Some(vec![]));
         let two = vec!["accept-language".to_owned(), "accept".to_owned()];
         assert_eq!(names("Accept-Language, host, Accept, ACCEPT"), Some(two));

@@ -111,7 +111,7 @@ impl AnswerCache {
     }
 
     /// Returns how long answers are kept at most.
-    pub fn most(&self) -> Duration {
+    pub fn max_lifetime(&self) -> Duration {
         self.most
     }
 
@@ -123,12 +123,12 @@ impl AnswerCache {
 
     /// Looks for the answer to a request with this key. With `makes`, the request is to make the answer if no other
     /// request does.
-    pub fn find(self: &Arc<Self>, key: &[u8], head: &Head, makes: bool) -> Found {
+    pub fn find_answer(self: &Arc<Self>, key: &[u8], head: &Head, makes: bool) -> Found {
         let now = Instant::now();
         let mut state = lock(&self.state);
         let known = state.entries.get(key);
         let fits = |variant: &&Arc<AnswerVariant>| {
-            now < variant.until && rules::values(head, &variant.vary) == variant.values
+            now < variant.until && rules::vary_values(head, &variant.vary) == variant.values
         };
         if let Some(variant) = known.and_then(|entry| entry.variants.iter().find(fits)) {
             let variant = variant.clone();
@@ -161,7 +161,7 @@ impl AnswerCache {
 impl Kept {
     fn response(&self, age: Duration) -> Response {
         let mut fields = self.fields.clone();
-        let age = age + rules::age(&fields);
+        let age = age + rules::received_age(&fields);
         fields.remove(&["age"]);
         fields.push("Age", age.as_secs().to_string());
         fields.push("X-Cache", "hit");
@@ -173,7 +173,7 @@ impl Kept {
         }
     }
 
-    fn cost(&self) -> usize {
+    fn memory_cost(&self) -> usize {
         let fields: usize = self
             .fields
             .iter()
@@ -185,27 +185,33 @@ impl Kept {
 
 impl Making {
     /// Returns how long answers are kept at most.
-    pub fn most(&self) -> Duration {
+    pub fn max_lifetime(&self) -> Duration {
         self.cache.most
     }
 
     /// Keeps the answer for this `long`. It depends on the fields `vary` of its `head`.
-    pub fn keep(self, head: &Head, vary: Vec<String>, long: Duration, kept: Kept) {
-        let values = rules::values(head, &vary);
-        self.put(vary, values, long, Some(kept));
+    pub fn keep_answer(self, head: &Head, vary: Vec<String>, long: Duration, kept: Kept) {
+        let values = rules::vary_values(head, &vary);
+        self.insert_variant(vary, values, long, Some(kept));
     }
 
     /// Notes that the answer cannot be shared: for a while no request waits for the answer of another.
-    pub fn cannot(self) {
+    pub fn mark_uncacheable(self) {
         let most = self.cache.most;
-        self.put(Vec::new(), Vec::new(), most, None);
+        self.insert_variant(Vec::new(), Vec::new(), most, None);
     }
 
-    fn put(&self, vary: Vec<String>, values: Vec<Vec<u8>>, long: Duration, kept: Option<Kept>) {
+    fn insert_variant(
+        &self,
+        vary: Vec<String>,
+        values: Vec<Vec<u8>>,
+        long: Duration,
+        kept: Option<Kept>,
+    ) {
         let made = Instant::now();
         let named: usize = vary.iter().map(String::len).sum();
         let valued: usize = values.iter().map(Vec::len).sum();
-        let own = kept.as_ref().map_or(0, Kept::cost) + named + valued;
+        let own = kept.as_ref().map_or(0, Kept::memory_cost) + named + valued;
         let variant = Arc::new(AnswerVariant {
             vary,
             values,
@@ -214,7 +220,7 @@ impl Making {
             kept,
             cost: own + self.key.len() + AROUND,
         });
-        lock(&self.cache.state).put(self.key.clone(), variant, made);
+        lock(&self.cache.state).insert_variant(self.key.clone(), variant, made);
     }
 }
 
@@ -224,7 +230,7 @@ impl Drop for Making {
         if let Some(entry) = state.entries.get_mut(&self.key) {
             entry.making = None;
         }
-        state.tidy(&self.key);
+        state.remove_if_empty(&self.key);
     }
 }
 
@@ -245,7 +251,7 @@ impl CacheState {
         self.drop_what_is_gone();
     }
 
-    fn put(&mut self, key: Arc<[u8]>, variant: Arc<AnswerVariant>, now: Instant) {
+    fn insert_variant(&mut self, key: Arc<[u8]>, variant: Arc<AnswerVariant>, now: Instant) {
         let alike = |old: &AnswerVariant| {
             let same = (&old.vary, &old.values) == (&variant.vary, &variant.values);
             same || old.kept.is_some() != variant.kept.is_some()
@@ -298,11 +304,11 @@ impl CacheState {
             .retain(|variant| !Arc::ptr_eq(variant, &oldest));
         self.bytes -= oldest.cost;
         self.variants -= 1;
-        self.tidy(&key);
+        self.remove_if_empty(&key);
     }
 
     /// Forgets a key without facts.
-    fn tidy(&mut self, key: &[u8]) {
+    fn remove_if_empty(&mut self, key: &[u8]) {
         let empty = |entry: &Entry| entry.variants.is_empty() && entry.making.is_none();
         if self.entries.get(key).is_some_and(empty) {
             self.entries.remove(key);
@@ -333,7 +339,7 @@ mod tests {
     }
 
     fn make(cache: &Arc<AnswerCache>, key: &[u8], head: &Head) -> Making {
-        match cache.find(key, head, true) {
+        match cache.find_answer(key, head, true) {
             Found::Make(making) => making,
             found => panic!("{found:?}"),
         }
@@ -344,20 +350,20 @@ mod tests {
         let cache = Arc::new(AnswerCache::new(LONG));
         let one = head(0);
         for n in 0..100_usize {
-            make(&cache, &n.to_ne_bytes(), &one).keep(&one, vec![], LONG, kept(BODY));
-            make(&cache, &[&n.to_ne_bytes()[..], b"x"].concat(), &one).cannot();
+            make(&cache, &n.to_ne_bytes(), &one).keep_answer(&one, vec![], LONG, kept(BODY));
+            make(&cache, &[&n.to_ne_bytes()[..], b"x"].concat(), &one).mark_uncacheable();
         }
         let state = lock(&cache.state);
         assert!(state.bytes <= ROOM && state.entries.len() <= 2 * ROOM / BODY);
         assert_eq!(state.order.len(), state.variants);
         drop(state);
-        let newest = cache.find(&99_usize.to_ne_bytes(), &one, true);
+        let newest = cache.find_answer(&99_usize.to_ne_bytes(), &one, true);
         assert!(matches!(newest, Found::Hit(_)), "{newest:?}");
         drop(make(&cache, &0_usize.to_ne_bytes(), &one));
         // Answers that vary by ever more languages.
         for n in 0..1000 {
             let vary = vec!["accept-language".to_owned()];
-            make(&cache, b"k", &head(n)).keep(&head(n), vary, LONG, kept(9));
+            make(&cache, b"k", &head(n)).keep_answer(&head(n), vary, LONG, kept(9));
         }
         assert_eq!(
             lock(&cache.state).entries[&b"k"[..]].variants.len(),
@@ -392,19 +398,19 @@ mod tests {
         let cache = Arc::new(AnswerCache::new(LONG));
         let one = head(0);
         for key in [b"ab", b"ac", b"bc"] {
-            make(&cache, key, &one).keep(&one, vec![], LONG, kept(9));
+            make(&cache, key, &one).keep_answer(&one, vec![], LONG, kept(9));
         }
         let making = make(&cache, b"ad", &one);
         cache.forget(b"a");
         // The answer was asked for before the change.
-        making.keep(&one, vec![], LONG, kept(9));
+        making.keep_answer(&one, vec![], LONG, kept(9));
         for key in [b"ab", b"ac", b"ad"] {
             drop(make(&cache, key, &one));
         }
-        let other = cache.find(b"bc", &one, true);
+        let other = cache.find_answer(b"bc", &one, true);
         assert!(matches!(other, Found::Hit(_)), "{other:?}");
-        make(&cache, b"ad", &one).keep(&one, vec![], LONG, kept(9));
-        let again = cache.find(b"ad", &one, true);
+        make(&cache, b"ad", &one).keep_answer(&one, vec![], LONG, kept(9));
+        let again = cache.find_answer(b"ad", &one, true);
         assert!(matches!(again, Found::Hit(_)), "{again:?}");
         cache.forget(b"");
         let state = lock(&cache.state);
@@ -419,14 +425,20 @@ mod tests {
         let cache = Arc::new(AnswerCache::new(LONG));
         let one = head(0);
         let making = make(&cache, b"k", &one);
-        assert!(matches!(cache.find(b"k", &one, true), Found::Wait(_)));
+        assert!(matches!(
+            cache.find_answer(b"k", &one, true),
+            Found::Wait(_)
+        ));
         // The request has left: the next request makes the answer.
         drop(making);
         let making = make(&cache, b"k", &one);
         // A request for another answer does not make this one.
-        assert!(matches!(cache.find(b"k", &one, false), Found::Wait(_)));
-        assert!(matches!(cache.find(b"l", &one, false), Found::Own));
-        making.cannot();
-        assert!(matches!(cache.find(b"k", &one, true), Found::Own));
+        assert!(matches!(
+            cache.find_answer(b"k", &one, false),
+            Found::Wait(_)
+        ));
+        assert!(matches!(cache.find_answer(b"l", &one, false), Found::Own));
+        making.mark_uncacheable();
+        assert!(matches!(cache.find_answer(b"k", &one, true), Found::Own));
     }
 }

@@ -59,12 +59,12 @@ pub(super) fn applies(files: &Files, head: &Head) -> bool {
 }
 
 /// Returns the identity of the file at `path`, if this thread need not wait for its file system.
-pub(super) fn identity(files: &Files, path: &[u8]) -> Option<FileId> {
-    look(files, path, beneath::NAME).map(|stat| FileId::of(&stat))
+pub(super) fn file_identity(files: &Files, path: &[u8]) -> Option<FileId> {
+    stat_beneath(files, path, beneath::NAME).map(|stat| FileId::from_stat(&stat))
 }
 
-fn look(files: &Files, path: &[u8], flags: OFlags) -> Option<Stat> {
-    let file = beneath::open(files.fd.at_hand().ok()?, path, flags);
+fn stat_beneath(files: &Files, path: &[u8], flags: OFlags) -> Option<Stat> {
+    let file = beneath::open_path(files.fd.local_descriptor().ok()?, path, flags);
     file.and_then(fstat).ok()
 }
 
@@ -73,9 +73,9 @@ impl Cached {
         let now = if self.is_closed {
             statat(&files.fd, &self.path, AtFlags::empty())
                 .ok()
-                .map(|stat| FileId::of(&stat))
+                .map(|stat| FileId::from_stat(&stat))
         } else {
-            identity(files, &self.path)
+            file_identity(files, &self.path)
         };
         now == Some(self.identity)
     }
@@ -87,32 +87,39 @@ fn is_closed(files: &Files, path: &[u8]) -> bool {
     let mut ends = (1..=path.len()).filter(|&at| path.get(at).is_none_or(|&b| b == b'/'));
     let flags = beneath::NAME | OFlags::NOFOLLOW;
     let closed =
-        |end| look(files, &path[..end], flags).is_some_and(|s| trusted_path::is_closed(&s));
+        |end| stat_beneath(files, &path[..end], flags).is_some_and(|s| trusted_path::is_closed(&s));
     files.fd.is_closed() && ends.all(closed)
 }
 
 /// Returns the cached answer for `rest`, if its file has not changed.
-pub(super) fn answer(files: &Files, rest: &[u8]) -> Option<Response> {
+pub(super) fn cached_answer(files: &Files, rest: &[u8]) -> Option<Response> {
     CACHE.with_borrow(|cache| {
         let cached = cache.routes.get(&files.fd.number())?.get(rest)?;
         cached.is_the_same(files).then(|| Response {
             status: 200,
             reason: None,
             fields: cached.fields.clone(),
-            body: cached.content.body(),
+            body: cached.content.to_body(),
         })
     })
 }
 
 /// Caches the answer for `rest`, read from `path`. `before` is the file's identity from before it was opened.
-pub(super) fn keep(files: &Files, rest: &[u8], path: Vec<u8>, before: FileId, response: &Response) {
+pub(super) fn cache_answer(
+    files: &Files,
+    rest: &[u8],
+    path: Vec<u8>,
+    before: FileId,
+    response: &Response,
+) {
     let content = match &response.body {
         Body::Bytes(bytes) => Content::Bytes(bytes.as_slice().into()),
         Body::File(part) if part.len > SMALL => Content::Open(part.clone()),
         _ => return,
     };
-    let same = identity(files, &path) == Some(before);
-    let whole = response.status == 200 && Ok(before.size()) == i64::try_from(response.body.len());
+    let same = file_identity(files, &path) == Some(before);
+    let whole =
+        response.status == 200 && Ok(before.file_size()) == i64::try_from(response.body.len());
     if !whole || !same || !before.has_settled() {
         return;
     }
@@ -146,27 +153,27 @@ pub async fn close_open() {
 
 impl FileCache {
     fn insert(&mut self, folder: u64, rest: &[u8], cached: Cached) {
-        let bytes = cached.content.bytes();
+        let bytes = cached.content.byte_count();
         if self.files >= FILES || self.bytes + bytes > BYTES {
             *self = Self::default();
         }
-        if self.open + cached.content.open() > OPEN {
+        if self.open + cached.content.open_file_count() > OPEN {
             self.close_open();
         }
         self.files += 1;
         self.bytes += bytes;
-        self.open += cached.content.open();
+        self.open += cached.content.open_file_count();
         let files = self.routes.entry(folder).or_default();
         if let Some(old) = files.insert(rest.to_vec(), cached) {
             self.files -= 1;
-            self.bytes -= old.content.bytes();
-            self.open -= old.content.open();
+            self.bytes -= old.content.byte_count();
+            self.open -= old.content.open_file_count();
         }
     }
 
     fn close_open(&mut self) {
         for files in self.routes.values_mut() {
-            files.retain(|_, cached| cached.content.open() == 0);
+            files.retain(|_, cached| cached.content.open_file_count() == 0);
         }
         self.files -= self.open;
         self.open = 0;
@@ -174,21 +181,21 @@ impl FileCache {
 }
 
 impl Content {
-    fn body(&self) -> Body {
+    fn to_body(&self) -> Body {
         match self {
             Self::Bytes(bytes) => Body::Shared(bytes.clone()),
             Self::Open(part) => Body::File(part.clone()),
         }
     }
 
-    fn bytes(&self) -> usize {
+    fn byte_count(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
             Self::Open(..) => 0,
         }
     }
 
-    fn open(&self) -> usize {
+    fn open_file_count(&self) -> usize {
         usize::from(matches!(self, Self::Open(..)))
     }
 }
@@ -213,7 +220,7 @@ mod tests {
             let cached = Cached {
                 path: Vec::new(),
                 is_closed: true,
-                identity: FileId::of(&stat),
+                identity: FileId::from_stat(&stat),
                 fields: Fields::new(),
                 content: match n % 5 {
                     0 => Content::Open(part.clone()),
@@ -235,7 +242,7 @@ mod tests {
         let cached = Cached {
             path: Vec::new(),
             is_closed: true,
-            identity: FileId::of(&rustix::fs::stat("/").unwrap()),
+            identity: FileId::from_stat(&rustix::fs::stat("/").unwrap()),
             fields: Fields::new(),
             content: Content::Bytes(vec![0].into()),
         };
@@ -252,7 +259,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, "x").unwrap();
-        assert!(!FileId::of(&rustix::fs::stat(&path).unwrap()).has_settled());
-        assert!(FileId::of(&rustix::fs::stat(env!("CARGO_MANIFEST_DIR")).unwrap()).has_settled());
+        assert!(!FileId::from_stat(&rustix::fs::stat(&path).unwrap()).has_settled());
+        assert!(
+            FileId::from_stat(&rustix::fs::stat(env!("CARGO_MANIFEST_DIR")).unwrap()).has_settled()
+        );
     }
 }

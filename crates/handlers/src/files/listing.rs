@@ -49,7 +49,7 @@ pub struct List<'a> {
 }
 
 impl List<'_> {
-    pub(super) async fn page(
+    pub(super) async fn into_response(
         self,
         room: impl Future<Output = ()>,
     ) -> Result<Response, OpenRefusal> {
@@ -64,14 +64,14 @@ impl List<'_> {
             CondOutcome::Proceed => {}
         }
         let query = self.head.target.query();
-        let order = SortOrder::of(query);
-        let listed = listed(self.files, &self.path, self.fd).await?;
+        let order = SortOrder::from_query(query);
+        let listed = load_listing(self.files, &self.path, self.fd).await?;
         room.await;
-        let html = html((self.head, &self.path), &listed, order, number(query));
+        let html = render_page((self.head, &self.path), &listed, order, page_number(query));
         let mut response = Response::new(200)
-            .with("Content-Type", "text/html; charset=utf-8")
+            .with_field("Content-Type", "text/html; charset=utf-8")
             // The users that may write here choose the names. If a name ever gets through the escaping, it still runs nothing.
-            .with(
+            .with_field(
                 "Content-Security-Policy",
                 "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
             );
@@ -81,7 +81,7 @@ impl List<'_> {
 }
 
 /// Returns a page of the list of the folder at `path` below the route.
-fn html(
+fn render_page(
     (head, path): (&Head, &[u8]),
     listed: &Listed,
     order: SortOrder,
@@ -100,7 +100,7 @@ fn html(
         .skip((number - 1) * PAGE)
         .take(PAGE)
         .collect();
-    let html = page::html(&page::Page {
+    let html = page::render_html(&page::Page {
         path: head.target.path(),
         is_root: path.is_empty(),
         entries: &entries,
@@ -134,37 +134,37 @@ pub(super) fn is_at_hand(files: &Files, folder: &OwnedFd) -> Result<bool, OpenRe
 }
 
 /// Returns the entries of the folder, at most [`FRESH`] old.
-async fn listed(files: &Files, path: &[u8], fd: OwnedFd) -> Result<Rc<Listed>, OpenRefusal> {
+async fn load_listing(files: &Files, path: &[u8], fd: OwnedFd) -> Result<Rc<Listed>, OpenRefusal> {
     let key = || -> Result<ListingKey, OpenRefusal> {
         Ok(ListingKey {
             route: files.fd.as_fd().as_raw_fd(),
             path: path.to_vec(),
-            folder: FileId::of(&fstat(&fd)?),
+            folder: FileId::from_stat(&fstat(&fd)?),
         })
     };
-    if let Some(listed) = cached(&key()?, Instant::now()) {
+    if let Some(listed) = cached_listing(&key()?, Instant::now()) {
         return Ok(listed);
     }
     let reading = READING.with(Rc::clone);
     let _one = reading.lock().await;
     // Take the key before reading: a change meanwhile makes another key.
     let key = key()?;
-    if let Some(listed) = cached(&key, Instant::now()) {
+    if let Some(listed) = cached_listing(&key, Instant::now()) {
         return Ok(listed);
     }
     let listed = Rc::new(read(files, path, fd, MAX_ENTRIES).await?);
-    cache(key, Instant::now(), listed.clone());
+    cache_listing(key, Instant::now(), listed.clone());
     Ok(listed)
 }
 
-fn cache(key: ListingKey, now: Instant, listed: Rc<Listed>) {
+fn cache_listing(key: ListingKey, now: Instant, listed: Rc<Listed>) {
     CACHED.with_borrow_mut(|cached| {
         cached.truncate(FOLDERS - 1);
         cached.push_front((key, now, listed));
     });
 }
 
-fn cached(key: &ListingKey, now: Instant) -> Option<Rc<Listed>> {
+fn cached_listing(key: &ListingKey, now: Instant) -> Option<Rc<Listed>> {
     CACHED.with_borrow_mut(|cached| {
         cached.retain(|(_, since, _)| now.saturating_duration_since(*since) < FRESH);
         let found = cached.iter().find(|(k, ..)| k == key);
@@ -173,7 +173,7 @@ fn cached(key: &ListingKey, now: Instant) -> Option<Rc<Listed>> {
 }
 
 /// Forgets the cached lists: a route may be gone, and another route may get its number.
-pub(super) fn forget() {
+pub(super) fn forget_listings() {
     CACHED.take();
 }
 
@@ -193,7 +193,7 @@ pub(super) async fn read(
         if looked.is_multiple_of(PIECE) {
             tokio::task::yield_now().await;
         }
-        let Some(entry) = entry(files, path, &folder, next?.file_name().to_bytes()) else {
+        let Some(entry) = listing_entry(files, path, &folder, next?.file_name().to_bytes()) else {
             continue;
         };
         if all.len() == max {
@@ -211,12 +211,12 @@ pub(super) async fn read(
 }
 
 /// Returns the entry of a name; `None` if the list leaves it out.
-fn entry(files: &Files, path: &[u8], folder: &Dir, name: &[u8]) -> Option<ListingEntry> {
+fn listing_entry(files: &Files, path: &[u8], folder: &Dir, name: &[u8]) -> Option<ListingEntry> {
     // Skip dotfiles, `.` and `..`. Clients know `.well-known` without a list.
     if name.starts_with(b".") {
         return None;
     }
-    let stat = stat(files, path, folder, name).ok()?;
+    let stat = stat_entry(files, path, folder, name).ok()?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     let size = match kind {
         FileType::RegularFile => u64::try_from(stat.st_size).unwrap_or(0),
@@ -232,17 +232,17 @@ fn entry(files: &Files, path: &[u8], folder: &Dir, name: &[u8]) -> Option<Listin
 }
 
 /// Returns the status of `name`. A link is followed as for a request, so that the list reveals nothing about a file outside.
-fn stat(files: &Files, path: &[u8], folder: &Dir, name: &[u8]) -> Result<Stat, Errno> {
+fn stat_entry(files: &Files, path: &[u8], folder: &Dir, name: &[u8]) -> Result<Stat, Errno> {
     let stat = statat(folder.fd()?, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
         return Ok(stat);
     }
     let path = [path, name].concat();
-    fstat(beneath::open(&files.fd, &path, beneath::NAME)?)
+    fstat(beneath::open_path(&files.fd, &path, beneath::NAME)?)
 }
 
 impl Column {
-    pub(super) fn key(self) -> char {
+    pub(super) fn query_letter(self) -> char {
         match self {
             Self::Name => 'N',
             Self::Modified => 'M',
@@ -257,7 +257,7 @@ impl SortOrder {
     }
 
     /// Reads a query and ignores whatever it does not understand.
-    fn of(query: &str) -> Self {
+    fn from_query(query: &str) -> Self {
         let mut order = Self {
             column: Column::Name,
             descending: false,
@@ -297,7 +297,7 @@ impl Listed {
 }
 
 /// Returns the number of the page that a query asks for; 1 if there is no valid number.
-fn number(query: &str) -> usize {
+fn page_number(query: &str) -> usize {
     let mut pairs = query.split(['&', ';']);
     let page = |pair: &str| {
         let number = pair.strip_prefix("page=")?;
@@ -333,19 +333,19 @@ mod tests {
         let key = |route| ListingKey {
             route,
             path: Vec::new(),
-            folder: FileId::of(&rustix::fs::stat("/").unwrap()),
+            folder: FileId::from_stat(&rustix::fs::stat("/").unwrap()),
         };
         let now = Instant::now();
         let listed = Listed::default;
         for route in 0..10 {
-            cache(key(route), now, Rc::new(listed()));
+            cache_listing(key(route), now, Rc::new(listed()));
         }
         assert_eq!(CACHED.with_borrow(VecDeque::len), FOLDERS);
-        assert!(cached(&key(9), now + FRESH / 2).is_some());
-        assert!(cached(&key(5), now + FRESH / 2).is_none());
-        assert!(cached(&key(9), now + FRESH).is_none());
-        cache(key(9), now, Rc::new(listed()));
-        forget();
-        assert!(cached(&key(9), now).is_none());
+        assert!(cached_listing(&key(9), now + FRESH / 2).is_some());
+        assert!(cached_listing(&key(5), now + FRESH / 2).is_none());
+        assert!(cached_listing(&key(9), now + FRESH).is_none());
+        cache_listing(key(9), now, Rc::new(listed()));
+        forget_listings();
+        assert!(cached_listing(&key(9), now).is_none());
     }
 }

@@ -35,9 +35,9 @@ use self::{
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 /// Forgets everything that is cached for any folder: a route may be gone, and another route may get its number.
-pub fn forget() {
+pub fn forget_cached() {
     cache::forget();
-    listing::forget();
+    listing::forget_listings();
 }
 
 /// Methods with a meaning in HTTP and WebDAV (RFC 9110, 9.3; RFC 5789; RFC 4918), but not for a file.
@@ -71,22 +71,22 @@ pub fn answer<'a>(
     match head.method {
         Method::Get | Method::Head => {}
         Method::Other(ref m) if m == "OPTIONS" => {
-            return FileAnswer::Now(Response::new(204).with("Allow", ALLOW), None);
+            return FileAnswer::Now(Response::new(204).with_field("Allow", ALLOW), None);
         }
         Method::Other(ref m) if !NOT_ALLOWED.contains(&m.as_str()) => {
             return FileAnswer::Now(Response::new(501), Some(METHODS));
         }
-        _ => return FileAnswer::Now(Response::new(405).with("Allow", ALLOW), Some(METHODS)),
+        _ => return FileAnswer::Now(Response::new(405).with_field("Allow", ALLOW), Some(METHODS)),
     }
     // The cache does not distinguish hosts, but another route may answer for an index on some hosts.
     let leads_on =
         head.target.path().ends_with(b"/") && files.index.iter().any(|name| elsewhere(name));
     if leads_on || !cache::applies(files, head) {
-        return fresh(files, head, rest, elsewhere);
+        return answer_uncached(files, head, rest, elsewhere);
     }
-    match cache::answer(files, rest) {
+    match cache::cached_answer(files, rest) {
         Some(response) => FileAnswer::Now(response, None),
-        None => fresh_and_cached(files, head, rest),
+        None => answer_and_cache(files, head, rest),
     }
 }
 
@@ -108,7 +108,7 @@ impl<'a> FileAnswer<'a> {
     ///
     /// # Errors
     /// The answer needs waiting: call [`FileAnswer::response`].
-    pub fn at_once(self) -> Result<Result<(Response, Option<&'static str>), &'a str>, Self> {
+    pub fn into_immediate(self) -> Result<Result<(Response, Option<&'static str>), &'a str>, Self> {
         match self {
             Self::Now(response, cause) => Ok(Ok((response, cause))),
             Self::Elsewhere(name) => Ok(Err(name)),
@@ -127,8 +127,11 @@ impl<'a> FileAnswer<'a> {
         match self {
             Self::Now(response, cause) => Ok((response, cause)),
             Self::List(list) => {
-                let page = Box::pin(list.page(room)).await;
-                let cause = page.as_ref().err().and_then(|refused| refused.cause());
+                let page = Box::pin(list.into_response(room)).await;
+                let cause = page
+                    .as_ref()
+                    .err()
+                    .and_then(|refused| refused.reason_to_log());
                 Ok((page.unwrap_or_else(OpenRefusal::response), cause))
             }
             Self::Elsewhere(name) => Err(Some(name)),
@@ -137,21 +140,21 @@ impl<'a> FileAnswer<'a> {
     }
 }
 
-/// Does the same as [`fresh`], and caches the answer for the next request if the cache accepts it.
-fn fresh_and_cached<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAnswer<'a> {
+/// Does the same as [`answer_uncached`], and caches the answer for the next request if the cache accepts it.
+fn answer_and_cache<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAnswer<'a> {
     let mut path = rest.to_vec();
     if head.target.path().ends_with(b"/") {
         // Cache only the first index: an index before it in the list may appear at any time.
         path.extend_from_slice(files.index.first().map_or("", String::as_str).as_bytes());
     }
     let before = if open::may_be_seen(rest) && !path.is_empty() && !path.ends_with(b"/") {
-        cache::identity(files, &path)
+        cache::file_identity(files, &path)
     } else {
         None
     };
-    let answered = fresh(files, head, rest, |_| false);
+    let answered = answer_uncached(files, head, rest, |_| false);
     if let (Some(before), FileAnswer::Now(response, _)) = (before, &answered) {
-        cache::keep(files, rest, path, before, response);
+        cache::cache_answer(files, rest, path, before, response);
     }
     answered
 }
@@ -170,9 +173,9 @@ pub(crate) fn send_for_program(
     if !open::may_be_seen(rest) {
         return Ok(None);
     }
-    match open::open(&files.fd, rest) {
+    match open::open_path(&files.fd, rest) {
         Ok(Opened::File(file)) if !file.is_source(files, rest) => {
-            Ok(send::file(files, head, rest, file, media_type, SystemTime::now()).ok())
+            Ok(send::answer_with_file(files, head, rest, file, media_type, SystemTime::now()).ok())
         }
         Err(OpenRefusal::Waits) => Err(Waits),
         Ok(_) | Err(_) => Ok(None),
@@ -183,7 +186,7 @@ pub(crate) fn send_for_program(
 #[derive(Debug)]
 pub struct Waits;
 
-fn fresh<'a>(
+fn answer_uncached<'a>(
     files: &'a Files,
     head: &'a Head,
     rest: &[u8],
@@ -191,17 +194,17 @@ fn fresh<'a>(
 ) -> FileAnswer<'a> {
     let refused = |why: OpenRefusal| match why {
         OpenRefusal::Waits => FileAnswer::Waits,
-        why => FileAnswer::Now(why.response(), why.cause()),
+        why => FileAnswer::Now(why.response(), why.reason_to_log()),
     };
-    found(files, head, rest, elsewhere).unwrap_or_else(refused)
+    find_answer(files, head, rest, elsewhere).unwrap_or_else(refused)
 }
 
 /// Returns whether the route answers for `below` with a file. If `below` ends in `/`: with a folder's index or list.
 ///
 /// # Errors
 /// Another thread has to look.
-pub fn has(files: &Files, below: &[u8]) -> Result<bool, Waits> {
-    let open = |path: &[u8]| match open::open(&files.fd, path) {
+pub fn has_file(files: &Files, below: &[u8]) -> Result<bool, Waits> {
+    let open = |path: &[u8]| match open::open_path(&files.fd, path) {
         Err(OpenRefusal::Waits) => Err(Waits),
         opened => Ok(opened.ok()),
     };
@@ -231,7 +234,7 @@ pub fn has(files: &Files, below: &[u8]) -> Result<bool, Waits> {
     }
 }
 
-fn found<'a>(
+fn find_answer<'a>(
     files: &'a Files,
     head: &'a Head,
     rest: &[u8],
@@ -241,18 +244,18 @@ fn found<'a>(
         return Err(OpenRefusal::NotFound);
     }
     if head.target.path().ends_with(b"/") {
-        return folder(files, head, rest, elsewhere);
+        return answer_folder(files, head, rest, elsewhere);
     }
-    match open::open(&files.fd, rest)? {
+    match open::open_path(&files.fd, rest)? {
         Opened::File(file) if file.is_source(files, rest) => Err(OpenRefusal::Forbidden(SOURCE)),
-        Opened::File(file) => whole(files, head, rest, file),
-        Opened::Folder(_) => Ok(FileAnswer::Now(to_slash(head), None)),
+        Opened::File(file) => answer_whole_file(files, head, rest, file),
+        Opened::Folder(_) => Ok(FileAnswer::Now(redirect_to_slash(head), None)),
     }
 }
 
 /// Answers with the first index that is a file, else with a list of the folder. The folder itself is opened only for the list:
 /// thus the usual folder costs as much as a file, and need not be readable.
-fn folder<'a>(
+fn answer_folder<'a>(
     files: &'a Files,
     head: &'a Head,
     rest: &[u8],
@@ -267,18 +270,18 @@ fn folder<'a>(
     for name in &files.index {
         path.truncate(base);
         path.extend_from_slice(name.as_bytes());
-        match open::open(&files.fd, &path) {
+        match open::open_path(&files.fd, &path) {
             Ok(Opened::File(_)) if elsewhere(name) => return Ok(FileAnswer::Elsewhere(name)),
             Ok(Opened::File(file)) if file.is_source(files, &path) => {
                 return Err(OpenRefusal::Forbidden(SOURCE));
             }
-            Ok(Opened::File(file)) => return whole(files, head, &path, file),
+            Ok(Opened::File(file)) => return answer_whole_file(files, head, &path, file),
             Ok(Opened::Folder(_)) | Err(OpenRefusal::NotFound) => {}
             Err(refused) => return Err(refused),
         }
     }
     path.truncate(base);
-    match open::open(&files.fd, &path)? {
+    match open::open_path(&files.fd, &path)? {
         // Entries that other users put into the folder may be on another file system.
         Opened::Folder(fd) if files.listing && !listing::is_at_hand(files, &fd)? => {
             Err(OpenRefusal::Waits)
@@ -294,22 +297,22 @@ fn folder<'a>(
     }
 }
 
-fn whole<'a>(
+fn answer_whole_file<'a>(
     files: &Files,
     head: &Head,
     path: &[u8],
     file: open::OpenFile,
 ) -> Result<FileAnswer<'a>, OpenRefusal> {
-    let response = send::file(files, head, path, file, None, SystemTime::now())?;
+    let response = send::answer_with_file(files, head, path, file, None, SystemTime::now())?;
     Ok(FileAnswer::Now(response, None))
 }
 
 /// Redirects to the same target with a slash at its end. Dot segments are resolved; the rest stays as it came.
 ///
 /// The new path has one slash in front and no backslash: browsers take `//evil.example/` and `/\evil.example/` for other sites.
-pub fn to_slash(head: &Head) -> Response {
-    let raw = head.target.uri();
+pub fn redirect_to_slash(head: &Head) -> Response {
+    let raw = head.target.request_uri();
     let (path, query) = raw.split_at(raw.find('?').unwrap_or(raw.len()));
     let path = path.trim_start_matches('/').replace('\\', "%5C");
-    Response::new(301).with("Location", format!("/{path}/{query}"))
+    Response::new(301).with_field("Location", format!("/{path}/{query}"))
 }

@@ -46,7 +46,7 @@ pub(super) enum OpenRefusal {
 
 impl OpenRefusal {
     /// Returns the reason, if the log is to tell it.
-    pub(super) fn cause(self) -> Option<&'static str> {
+    pub(super) fn reason_to_log(self) -> Option<&'static str> {
         match self {
             Self::Forbidden(why) => Some(why),
             Self::NotFound | Self::Busy | Self::Failed | Self::Waits => None,
@@ -57,7 +57,7 @@ impl OpenRefusal {
         match self {
             Self::NotFound => Response::new(404),
             Self::Forbidden(_) => Response::new(403),
-            Self::Busy | Self::Waits => Response::new(503).with("Retry-After", "1"),
+            Self::Busy | Self::Waits => Response::new(503).with_field("Retry-After", "1"),
             Self::Failed => Response::new(500),
         }
     }
@@ -97,14 +97,14 @@ pub(super) fn may_be_seen(rest: &[u8]) -> bool {
 }
 
 /// Opens `path` beneath `root`; an empty path is `root` itself. Links are followed if they stay beneath `root`.
-pub(super) fn open(root: &Folder, path: &[u8]) -> Result<Opened, OpenRefusal> {
-    let root = root.at_hand()?;
+pub(super) fn open_path(root: &Folder, path: &[u8]) -> Result<Opened, OpenRefusal> {
+    let root = root.local_descriptor()?;
     // NONBLOCK: a FIFO without a writer must not block the thread until fstat recognizes it.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let by_name = beneath::open_without_links(root, path, flags);
     let linked = matches!(by_name, Err(Errno::LOOP));
     let opened = if linked {
-        beneath::open(root, path, flags)
+        beneath::open_path(root, path, flags)
     } else {
         by_name
     };
@@ -112,8 +112,8 @@ pub(super) fn open(root: &Folder, path: &[u8]) -> Result<Opened, OpenRefusal> {
         // A folder that may be entered but not read can still be redirected to its slash.
         Err(Errno::ACCESS) => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let folder =
-                beneath::open(root, path, flags).map_err(|_| OpenRefusal::Forbidden(UNREADABLE))?;
+            let folder = beneath::open_path(root, path, flags)
+                .map_err(|_| OpenRefusal::Forbidden(UNREADABLE))?;
             return if path.ends_with(b"/") || path.is_empty() {
                 Err(OpenRefusal::Forbidden(UNREADABLE))
             } else {
@@ -136,7 +136,7 @@ pub(super) fn open(root: &Folder, path: &[u8]) -> Result<Opened, OpenRefusal> {
 /// Returns the path of a file, even after the file was deleted.
 fn own_path(fd: impl AsFd) -> Result<Vec<u8>, OpenRefusal> {
     const DELETED: &[u8] = b" (deleted)";
-    let path = beneath::name(fd)?.into_bytes();
+    let path = beneath::descriptor_path(fd)?.into_bytes();
     Ok(path.strip_suffix(DELETED).unwrap_or(&path).to_vec())
 }
 

@@ -23,14 +23,14 @@ pub(super) struct Page<'a> {
     pub(super) order: SortOrder,
 }
 
-pub(super) fn html(page: &Page<'_>) -> String {
+pub(super) fn render_html(page: &Page<'_>) -> String {
     let mut out = String::with_capacity(2048 + 192 * page.entries.len());
     // INVARIANT: writing to a String does not fail.
-    let _ = document(&mut out, page);
+    let _ = write_document(&mut out, page);
     out
 }
 
-fn document(out: &mut String, page: &Page<'_>) -> fmt::Result {
+fn write_document(out: &mut String, page: &Page<'_>) -> fmt::Result {
     let title = HtmlText(page.path);
     write!(
         out,
@@ -44,7 +44,7 @@ fn document(out: &mut String, page: &Page<'_>) -> fmt::Result {
         (Column::Size, "Size"),
         (Column::Modified, "Modified (UTC)"),
     ] {
-        heading(out, page.order, column, label)?;
+        write_heading(out, page.order, column, label)?;
     }
     out.write_str("</tr></thead>\n<tbody>\n")?;
     if !page.is_root {
@@ -53,7 +53,7 @@ fn document(out: &mut String, page: &Page<'_>) -> fmt::Result {
         )?;
     }
     for entry in page.entries {
-        row(out, entry)?;
+        write_row(out, entry)?;
     }
     out.write_str("</tbody>\n</table>\n")?;
     let Listed {
@@ -62,7 +62,7 @@ fn document(out: &mut String, page: &Page<'_>) -> fmt::Result {
         more,
         ..
     } = page.folder;
-    page_links(out, page, entries.len().div_ceil(PAGE))?;
+    write_page_links(out, page, entries.len().div_ceil(PAGE))?;
     let files = entries.len() - folders;
     if *more {
         let note = "entries are shown; the folder holds more.";
@@ -74,11 +74,11 @@ fn document(out: &mut String, page: &Page<'_>) -> fmt::Result {
 }
 
 /// Writes links to the previous and next page, if there are several `pages`.
-fn page_links(out: &mut String, page: &Page<'_>, pages: usize) -> fmt::Result {
+fn write_page_links(out: &mut String, page: &Page<'_>, pages: usize) -> fmt::Result {
     if pages < 2 {
         return Ok(());
     }
-    let (key, direction) = (page.order.column.key(), page.order.direction());
+    let (key, direction) = (page.order.column.query_letter(), page.order.direction());
     let link = |out: &mut String, rel: &str, number: usize, label: &str| {
         write!(
             out,
@@ -99,8 +99,8 @@ fn page_links(out: &mut String, page: &Page<'_>, pages: usize) -> fmt::Result {
 
 /// Writes the heading of a column, with a link that sorts by the column. If the list is already sorted so, the link reverses the
 /// order.
-fn heading(out: &mut String, order: SortOrder, column: Column, label: &str) -> fmt::Result {
-    let key = column.key();
+fn write_heading(out: &mut String, order: SortOrder, column: Column, label: &str) -> fmt::Result {
+    let key = column.query_letter();
     let active = order.column == column;
     let descending = active && !order.descending;
     let direction = SortOrder { column, descending }.direction();
@@ -115,7 +115,7 @@ fn heading(out: &mut String, order: SortOrder, column: Column, label: &str) -> f
     )
 }
 
-fn row(out: &mut String, entry: &ListingEntry) -> fmt::Result {
+fn write_row(out: &mut String, entry: &ListingEntry) -> fmt::Result {
     let (class, slash) = if entry.folder {
         ("folder", "/")
     } else {

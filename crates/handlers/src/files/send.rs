@@ -41,7 +41,7 @@ enum Selected {
 }
 
 /// Answers with the file at `path`, as `own_type` if that is given.
-pub(super) fn file(
+pub(super) fn answer_with_file(
     files: &Files,
     head: &Head,
     path: &[u8],
@@ -69,8 +69,10 @@ pub(super) fn file(
     match answer {
         // Later steps need the type; they do not send it.
         Selected::NotModified => response.fields.push("Content-Type", &*media_type),
-        Selected::Whole => whole(&mut response, head, variant.file, &media_type)?,
-        Selected::Partial(ranges) => partial(&mut response, variant.file, &media_type, &ranges)?,
+        Selected::Whole => send_whole(&mut response, head, variant.file, &media_type)?,
+        Selected::Partial(ranges) => {
+            send_ranges(&mut response, variant.file, &media_type, &ranges)?
+        }
     }
     Ok(response)
 }
@@ -91,8 +93,8 @@ fn decide(head: &Head, variant: &Representation) -> Result<Selected, Response> {
         Ranges::Whole => Ok(Selected::Whole),
         Ranges::Partial(ranges) => Ok(Selected::Partial(ranges)),
         Ranges::Unsatisfiable => Err(Response::new(416)
-            .with("Content-Range", format!("bytes */{size}"))
-            .with("Accept-Ranges", "bytes")),
+            .with_field("Content-Range", format!("bytes */{size}"))
+            .with_field("Accept-Ranges", "bytes")),
     }
 }
 
@@ -116,7 +118,7 @@ fn describe(response: &mut Response, variant: &Representation, varies: bool) {
     fields.push("Accept-Ranges", "bytes");
 }
 
-fn whole(
+fn send_whole(
     response: &mut Response,
     head: &Head,
     file: OpenFile,
@@ -126,15 +128,15 @@ fn whole(
     response.fields.push("Content-Type", media_type);
     response.body = if head.method == Method::Head && !all.is_empty() {
         // A response to HEAD needs only the length of the body.
-        Body::File(part(&Arc::new(file.fd), &all))
+        Body::File(file_part(&Arc::new(file.fd), &all))
     } else {
-        body(file, &all)?
+        range_body(file, &all)?
     };
     Ok(())
 }
 
 /// Makes a 206: a single part as it is (15.3.7.1), several as multipart/byteranges (15.3.7.2).
-fn partial(
+fn send_ranges(
     response: &mut Response,
     file: OpenFile,
     media_type: &str,
@@ -145,7 +147,7 @@ fn partial(
     if let [range] = ranges {
         fields.push("Content-Type", media_type);
         fields.push("Content-Range", content_range(range, size));
-        response.body = body(file, range)?;
+        response.body = range_body(file, range)?;
         return Ok(());
     }
     let boundary = boundary();
@@ -160,7 +162,7 @@ fn partial(
             "{line}--{boundary}\r\nContent-Type: {media_type}\r\nContent-Range: {at}\r\n\r\n"
         );
         parts.push(BodyPart::Bytes(head.into_bytes()));
-        parts.push(BodyPart::File(part(&fd, range)));
+        parts.push(BodyPart::File(file_part(&fd, range)));
         line = "\r\n";
     }
     parts.push(BodyPart::Bytes(
@@ -174,7 +176,7 @@ fn partial(
 ///
 /// If the file has become shorter meanwhile, the relay finds out and cuts the response visibly. Fewer bytes under the old ETag
 /// would pass for the file.
-fn body(file: OpenFile, range: &Range<u64>) -> Result<Body, OpenRefusal> {
+fn range_body(file: OpenFile, range: &Range<u64>) -> Result<Body, OpenRefusal> {
     let len = range.end - range.start;
     if len == 0 {
         return Ok(Body::Empty);
@@ -184,7 +186,7 @@ fn body(file: OpenFile, range: &Range<u64>) -> Result<Body, OpenRefusal> {
     {
         return Ok(Body::Bytes(bytes));
     }
-    Ok(Body::File(part(&Arc::new(file.fd), range)))
+    Ok(Body::File(file_part(&Arc::new(file.fd), range)))
 }
 
 /// Reads all the bytes of `range`; `None` if the file ends earlier.
@@ -206,7 +208,7 @@ fn read(fd: &OwnedFd, range: &Range<u64>) -> Result<Option<Vec<u8>>, OpenRefusal
     Ok(Some(bytes))
 }
 
-fn part(file: &Arc<OwnedFd>, range: &Range<u64>) -> FilePart {
+fn file_part(file: &Arc<OwnedFd>, range: &Range<u64>) -> FilePart {
     FilePart {
         file: Arc::clone(file),
         offset: range.start,

@@ -8,7 +8,7 @@ use std::{
 
 use galgo_proto::glob::Glob;
 
-use crate::root::{Folder, open};
+use crate::root::{Folder, open_folder};
 
 /// A folder of static files, and its settings.
 #[derive(Debug, PartialEq)]
@@ -39,11 +39,11 @@ impl Files {
     /// # Errors
     /// The path is not a folder or cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self::new(path.to_owned(), open(path)?))
+        Ok(Self::new(path.to_owned(), open_folder(path)?))
     }
 
     /// Returns the same settings for the folder `fd`.
-    pub(super) fn with(&self, fd: Folder) -> Self {
+    pub(super) fn with_folder(&self, fd: Folder) -> Self {
         Self {
             path: self.path.clone(),
             fd,
@@ -84,7 +84,7 @@ impl Files {
         let original = &path[..path.len() - copy.map_or(0, |copy| copy.len())];
         let name = original.rsplit(|&b| b == b'/').next().unwrap_or_default();
         let mut programs = self.cgi_names.iter();
-        if programs.any(|glob| glob.fits_in_any_case(name)) {
+        if programs.any(|glob| glob.matches_any_case(name)) {
             return true;
         }
         // A `.wasm` file may be meant for browsers, but a `.wcgi` file is always a program. No client may see hashes of

@@ -46,7 +46,7 @@ fn site() -> Site {
     fs::create_dir(&path).unwrap();
     fs::write(top.path().join("secret"), SECRET).unwrap();
     let files = Files {
-        fd: crate::root::open(&path).unwrap(),
+        fd: crate::root::open_folder(&path).unwrap(),
         path,
         index: vec!["index.html".into(), "index.htm".into()],
         listing: false,
@@ -112,7 +112,7 @@ fn head(method: Method, raw: &str, pairs: &[(&str, &str)]) -> Head {
     pairs.iter().for_each(|(n, v)| fields.push(n, v));
     Head {
         method,
-        target: Target::decoded(raw.into(), query_at, decode(raw.split('?').next().unwrap())),
+        target: Target::from_decoded(raw.into(), query_at, decode(raw.split('?').next().unwrap())),
         version: Version::Http11,
         fields,
         host: "localhost".into(),
@@ -166,7 +166,7 @@ fn bytes(body: &Body) -> Vec<u8> {
 }
 
 fn field<'a>(response: &'a Response, name: &'a str) -> &'a str {
-    let value = response.fields.first(name).unwrap_or_default();
+    let value = response.fields.first_value(name).unwrap_or_default();
     std::str::from_utf8(value).unwrap()
 }
 
@@ -206,7 +206,7 @@ fn a_file_and_its_fields() {
     assert_eq!(field(&r, "Accept-Ranges"), "bytes");
     assert!(field(&r, "ETag").starts_with('"'));
     for name in ["Content-Length", "Date", "Content-Encoding"] {
-        assert!(!r.fields.has(name), "{name}");
+        assert!(!r.fields.has_field(name), "{name}");
     }
 }
 

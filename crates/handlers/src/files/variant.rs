@@ -25,7 +25,7 @@ pub(super) struct Representation {
 
 impl Representation {
     pub(super) fn identity(file: OpenFile, now: SystemTime) -> Self {
-        Self::of(file, Coding::Identity, now)
+        Self::with_coding(file, Coding::Identity, now)
     }
 
     /// Chooses the best among `file` and its siblings that the client accepts. If the client accepts none of them, it gets the
@@ -37,20 +37,20 @@ impl Representation {
         file: OpenFile,
         now: SystemTime,
     ) -> Self {
-        for coding in AcceptedCodings::of(request).ranked() {
+        for coding in AcceptedCodings::from_fields(request).ranked() {
             if coding == Coding::Identity {
                 break;
             }
             if let Some(sibling) = sibling(files, path, &file, coding) {
-                return Self::of(sibling, coding, now);
+                return Self::with_coding(sibling, coding, now);
             }
         }
         Self::identity(file, now)
     }
 
-    fn of(file: OpenFile, coding: Coding, now: SystemTime) -> Self {
+    fn with_coding(file: OpenFile, coding: Coding, now: SystemTime) -> Self {
         Self {
-            etag: etag(&file, coding, now),
+            etag: make_etag(&file, coding, now),
             modified: file.modified().map(|m| m.min(now)),
             file,
             coding,
@@ -67,7 +67,7 @@ fn sibling(files: &Files, path: &[u8], file: &OpenFile, coding: Coding) -> Optio
         Coding::Identity => return None,
     };
     let path = [path, ending.as_bytes()].concat();
-    let Ok(Opened::File(found)) = open::open(&files.fd, &path) else {
+    let Ok(Opened::File(found)) = open::open_path(&files.fd, &path) else {
         return None;
     };
     let is_good =
@@ -78,7 +78,7 @@ fn sibling(files: &Files, path: &[u8], file: &OpenFile, coding: Coding) -> Optio
 /// Makes an entity tag (8.8.3) from inode, size and mtime, hashed so that it reveals no inode numbers, and from the coding
 /// (8.8.3.3). The tag is weak while the file is younger than [`SETTLED`], or from the future. A second write within one tick of
 /// the clock would leave all three unchanged (8.8.1).
-fn etag(file: &OpenFile, coding: Coding, now: SystemTime) -> String {
+fn make_etag(file: &OpenFile, coding: Coding, now: SystemTime) -> String {
     let mut hasher = DefaultHasher::new();
     let s = &file.stat;
     (s.st_ino, s.st_size, s.st_mtime, s.st_mtime_nsec).hash(&mut hasher);

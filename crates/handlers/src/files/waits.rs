@@ -28,12 +28,12 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Files, fresh, open::OpenRefusal};
+use super::{Files, answer_uncached, open::OpenRefusal};
 use crate::{
     beneath,
     context::Context,
     root::{Folder, is_local},
-    waiting::in_folder,
+    waiting::run_in_folder,
 };
 
 /// Limit for the bytes of a piece, which a thread reads at once.
@@ -77,12 +77,12 @@ pub async fn answer(
 ) -> Result<Result<(Response, Option<&'static str>), String>, Fault> {
     let others = files.index.iter().filter(|name| elsewhere(name));
     let others: Vec<_> = others.cloned().collect();
-    let (own, asked, below) = (duplicate(files)?, plain(head), rest.to_vec());
-    let answered = in_folder(&files.fd, move || {
+    let (own, asked, below) = (duplicate(files)?, without_ranges(head), rest.to_vec());
+    let answered = run_in_folder(&files.fd, move || {
         let is_others = |name: &str| others.iter().any(|other| other == name);
-        let answer = fresh(&own, &asked, &below, is_others);
-        match at_once(answer.response(ready(()))) {
-            Ok((response, cause)) => Ok((Made::of(&own, response), cause)),
+        let answer = answer_uncached(&own, &asked, &below, is_others);
+        match poll_until_ready(answer.response(ready(()))) {
+            Ok((response, cause)) => Ok((Made::from_response(&own, response), cause)),
             Err(index) => Err(index.unwrap_or_default().to_owned()),
         }
     });
@@ -105,11 +105,11 @@ pub(crate) async fn send_for_program(
     if let Ok(response) = super::send_for_program(files, head, rest, media_type.clone()) {
         return Ok(response);
     }
-    let (own, asked, below) = (duplicate(files)?, plain(head), rest.to_vec());
-    let made = in_folder(&files.fd, move || {
+    let (own, asked, below) = (duplicate(files)?, without_ranges(head), rest.to_vec());
+    let made = run_in_folder(&files.fd, move || {
         let response = super::send_for_program(&own, &asked, &below, media_type);
         let response = response.ok().flatten()?;
-        Some(Made::of(&own, response))
+        Some(Made::from_response(&own, response))
     });
     let made = Box::pin(made).await?;
     made.map(|made| made.response(cx, request, files))
@@ -119,15 +119,15 @@ pub(crate) async fn send_for_program(
 fn duplicate(files: &Files) -> Result<Files, Fault> {
     let fd = files.fd.duplicate();
     let fd = fd.map_err(|_| Fault::Busy("no descriptor is left to look for a file"))?;
-    Ok(files.with(fd))
+    Ok(files.with_folder(fd))
 }
 
 /// Returns the request's head without several ranges: a request for them gets the whole file (RFC 9110, 14.2).
-fn plain(head: &Head) -> Head {
+fn without_ranges(head: &Head) -> Head {
     let mut head = head.clone();
     if head
         .fields
-        .first("range")
+        .first_value("range")
         .is_some_and(|range| range.contains(&b','))
     {
         head.fields.remove(&["range"]);
@@ -136,7 +136,7 @@ fn plain(head: &Head) -> Head {
 }
 
 /// Returns the result of a future that waits for nothing but this thread.
-fn at_once<T>(future: impl Future<Output = T>) -> T {
+fn poll_until_ready<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut cx = TaskContext::from_waker(Waker::noop());
     loop {
@@ -147,7 +147,7 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
 }
 
 impl Made {
-    fn of(files: &Files, response: Response) -> Self {
+    fn from_response(files: &Files, response: Response) -> Self {
         let failed = || Self {
             status: OpenRefusal::Failed.response().status,
             fields: Fields::new(),
@@ -158,14 +158,14 @@ impl Made {
             Body::Bytes(bytes) => MadeBody::Bytes(bytes),
             Body::File(part) => match is_local(&part.file) {
                 Ok(true) => MadeBody::Local(part),
-                Ok(false) => match RemotePart::of(files, &part) {
+                Ok(false) => match RemotePart::from_part(files, &part) {
                     Ok(part) => MadeBody::Remote(part),
                     Err(_) => return failed(),
                 },
                 Err(_) => return failed(),
             },
             Body::Shared(bytes) => MadeBody::Shared(bytes),
-            // `plain` removes several ranges, so that no answer has several parts.
+            // `without_ranges` removes several ranges, so that no answer has several parts.
             Body::Parts(_) | Body::Stream(_) => return failed(),
         };
         Self {
@@ -218,10 +218,10 @@ impl Made {
 }
 
 impl RemotePart {
-    fn of(files: &Files, part: &FilePart) -> Result<Self, Errno> {
+    fn from_part(files: &Files, part: &FilePart) -> Result<Self, Errno> {
         Ok(Self {
-            path: beneath::inside(&files.fd, &part.file)?,
-            id: FileId::of(&fstat(&part.file)?),
+            path: beneath::path_inside(&files.fd, &part.file)?,
+            id: FileId::from_stat(&fstat(&part.file)?),
             offset: part.offset,
             len: part.len,
         })
@@ -231,7 +231,7 @@ impl RemotePart {
     fn read(&self, folder: &Folder) -> Result<Option<Vec<u8>>, Errno> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file: OwnedFd = beneath::open_without_links(folder, &self.path, flags)?;
-        if FileId::of(&fstat(&file)?) != self.id {
+        if FileId::from_stat(&fstat(&file)?) != self.id {
             return Ok(None);
         }
         let most = usize::try_from(self.len.min(PIECE)).unwrap_or(0);
@@ -253,7 +253,7 @@ impl RemoteBody {
     async fn next(&mut self) -> Result<OutputEvent, Fault> {
         let (own, part) = (self.folder.duplicate(), self.left.clone());
         let own = own.map_err(|_| Fault::Busy("no descriptor is left to read a file"))?;
-        let read = in_folder(&self.folder, move || part.read(&own)).await?;
+        let read = run_in_folder(&self.folder, move || part.read(&own)).await?;
         let Ok(Some(bytes)) = read else {
             let words = "a file changed or could not be read while it was sent";
             return Err(Fault::Internal(words.into()));
@@ -267,15 +267,15 @@ impl RemoteBody {
 }
 
 impl Producer for RemoteBody {
-    fn out(&mut self) -> &mut Out {
+    fn pending_output(&mut self) -> &mut Out {
         &mut self.out
     }
 
-    fn ready(&self) -> usize {
+    fn pending_len(&self) -> usize {
         self.out.len()
     }
 
-    fn output_ended(&self) -> bool {
+    fn has_output_ended(&self) -> bool {
         self.left.len == 0
     }
 
@@ -283,7 +283,7 @@ impl Producer for RemoteBody {
         &'a mut self,
         _client: &'a mut dyn Client,
     ) -> Boxed<'a, Result<OutputEvent, Fault>> {
-        if self.output_ended() {
+        if self.has_output_ended() {
             Box::pin(ready(Ok(OutputEvent::End)))
         } else {
             Box::pin(self.next())

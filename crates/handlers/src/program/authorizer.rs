@@ -33,8 +33,8 @@ pub async fn authorize(
     cgi: &Arc<Cgi>,
 ) -> Result<Option<Answer>, Fault> {
     // An authorizer is one program, without a path that leads to it.
-    let path = UrlPath::plain(b"");
-    let script = waiting::search(|| script::program(cgi, "", path)).await?;
+    let path = UrlPath::from_clean(b"");
+    let script = waiting::search(|| script::find_program(cgi, "", path)).await?;
     // The body is for the handler that answers.
     let head = Rc::new(Head {
         body: BodyLen::None,
@@ -51,13 +51,13 @@ pub async fn authorize(
             request.entry.clone(),
         )
     };
-    let judged = judge(cx, &mut asked, &head, cgi, script).await;
+    let judged = run_authorizer(cx, &mut asked, &head, cgi, script).await;
     request.granted = asked.granted;
     request.stderr = asked.stderr;
     judged
 }
 
-async fn judge(
+async fn run_authorizer(
     cx: ProgramContext<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
@@ -69,8 +69,8 @@ async fn judge(
         judges: true,
         ..ProgramRun::new(cx, request, head, cgi, script)
     };
-    let permit = run.permit().await?;
-    let program = run.start(None, permit).await?;
+    let permit = run.acquire_permit().await?;
+    let program = run.start_program(None, permit).await?;
     let mut answering = Answering {
         cx: cx.common,
         source,
@@ -82,5 +82,5 @@ async fn judge(
         request: run.request,
     };
     let backend = Backend::Program(Box::new(program));
-    answering.judgment(backend, GRANTS).await
+    answering.judge_reply(backend, GRANTS).await
 }

@@ -46,16 +46,18 @@ pub async fn answer(
         }
         return Ok(answer);
     }
-    let key = rules::key(request, head);
+    let key = rules::request_key(request, head);
     let makes = head.method == Method::Get;
     let by = Instant::now() + cx.shared.queue_wait;
     loop {
-        match cache.find(&key, head, makes) {
-            Found::Hit(response) => return Ok(current(cx.common, request, head, response)),
+        match cache.find_answer(&key, head, makes) {
+            Found::Hit(response) => {
+                return Ok(apply_conditions(cx.common, request, head, response));
+            }
             Found::Make(making) => {
-                let shown = Rc::new(rules::shown(head));
+                let shown = Rc::new(rules::shown_head(head));
                 let answer = run(cx, request, &shown, cgi, limit, script).await?;
-                return make(cx.common, request, head, answer, making).await;
+                return keep_answer(cx.common, request, head, answer, making).await;
             }
             Found::Wait(mut done) if Instant::now() < by => {
                 // The channel is closed, and its value never changes.
@@ -81,7 +83,7 @@ fn status_of(answer: &Answer) -> u16 {
 }
 
 /// Keeps the answer, if that is allowed, once it is whole: other requests must not wait for a slow client.
-async fn make(
+async fn keep_answer(
     cx: Context<'_>,
     request: &mut Request<'_>,
     head: &Head,
@@ -89,15 +91,15 @@ async fn make(
     making: Making,
 ) -> Result<Answer, Fault> {
     let Answer::Response(mut response) = answer else {
-        making.cannot();
+        making.mark_uncacheable();
         return Ok(answer);
     };
-    let long = rules::freshness(response.status, &response.fields, making.most());
-    let vary = rules::vary(&response.fields);
+    let long = rules::freshness(response.status, &response.fields, making.max_lifetime());
+    let vary = rules::vary_names(&response.fields);
     let body = mem::replace(&mut response.body, Body::Empty);
     let made = match (body, long.zip(vary)) {
         (Body::Stream(output), Some(terms)) if !output.nph && !output.discard => {
-            let body = whole(request, output).await?;
+            let body = collect_body(request, output).await?;
             body.map(|body| (body, terms)).map_err(Body::Stream)
         }
         (body, _) => Err(body),
@@ -106,7 +108,7 @@ async fn make(
         Ok(made) => made,
         Err(body) => {
             response.body = body;
-            making.cannot();
+            making.mark_uncacheable();
             return Ok(Answer::Response(response));
         }
     };
@@ -116,20 +118,20 @@ async fn make(
         fields: response.fields.clone(),
         body: body.clone(),
     };
-    making.keep(head, vary, long, kept);
+    making.keep_answer(head, vary, long, kept);
     response.fields.push("X-Cache", "miss");
     response.body = Body::Shared(body);
-    Ok(current(cx, request, head, response))
+    Ok(apply_conditions(cx, request, head, response))
 }
 
 /// Collects the output. `Err(output)`: too large to keep, or not of the promised length.
-async fn whole(
+async fn collect_body(
     request: &mut Request<'_>,
     mut output: Box<Output>,
 ) -> Result<Result<Arc<[u8]>, Box<Output>>, Fault> {
-    let ended = ended(request, &mut output).await;
+    let ended = ends_within_limit(request, &mut output).await;
     let promised = output.content_length;
-    let ready = output.producer.ready();
+    let ready = output.producer.pending_len();
     match ended {
         Err(fault) => {
             let gone = matches!(fault, Fault::Gone(_));
@@ -139,36 +141,41 @@ async fn whole(
         Ok(true) if promised.is_none_or(|n| n == ready as u64) => {}
         Ok(_) => return Ok(Err(output)),
     }
-    let out = mem::take(output.producer.out());
+    let out = mem::take(output.producer.pending_output());
     let body = out.parts().collect::<Vec<_>>().concat();
-    let exit = output.producer.exit().await;
+    let exit = output.producer.wait_for_exit().await;
     request.entry.borrow_mut().exit = exit;
     let Output {
         producer, source, ..
     } = *output;
-    producer.finish(Box::new(move |exit| source.failed_behind(exit)));
+    producer.finish(Box::new(move |exit| source.log_late_failure(exit)));
     Ok(Ok(body.into()))
 }
 
 /// Returns whether the output ends within the limit of a kept body.
-async fn ended(request: &mut Request<'_>, output: &mut Output) -> Result<bool, Fault> {
+async fn ends_within_limit(request: &mut Request<'_>, output: &mut Output) -> Result<bool, Fault> {
     let producer = &mut output.producer;
-    while !producer.output_ended() {
-        if producer.ready() > BODY {
+    while !producer.has_output_ended() {
+        if producer.pending_len() > BODY {
             return Ok(false);
         }
         if producer.next_event(request.client).await? == OutputEvent::HalfClosed {
-            request.client.probe();
+            request.client.probe_connection();
         }
     }
-    match producer.cut().await {
+    match producer.truncation_fault().await {
         Some(fault) => Err(fault),
-        None => Ok(producer.ready() <= BODY),
+        None => Ok(producer.pending_len() <= BODY),
     }
 }
 
 /// Returns the response for this client, which may be 304 or 412 by the conditions of its request.
-fn current(cx: Context<'_>, request: &Request<'_>, head: &Head, mut response: Response) -> Answer {
+fn apply_conditions(
+    cx: Context<'_>,
+    request: &Request<'_>,
+    head: &Head,
+    mut response: Response,
+) -> Answer {
     let (status, fields) = (&mut response.status, &mut response.fields);
     let outcome = conditional(head, status, fields, DecidedBy::Server);
     match outcome {

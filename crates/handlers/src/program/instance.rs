@@ -19,30 +19,30 @@ const TRIES: u32 = 4;
 impl ProgramRun<'_, '_, '_> {
     /// Returns the place where a module runs, with its code, which is compiled now if necessary. `None`: the script is no
     /// module.
-    pub(super) async fn module(&mut self) -> Result<Option<ModuleCode>, Fault> {
+    pub(super) async fn module_code(&mut self) -> Result<Option<ModuleCode>, Fault> {
         let wasm = &self.cx.starters.wasm;
         if !self.script.module {
             return Ok(None);
         }
         if let Some(remit) = &self.cgi.remit {
-            let uid = remit.user(self.script.owner);
+            let uid = remit.user_for_owner(self.script.owner);
             if self.cx.resources.owners.is_some() {
                 return Ok(Some(ModuleCode::Own(uid)));
             }
             // This server is a command that already runs as that user.
-            self.may_here(remit, uid).map_err(Fault::Refused)?;
+            self.may_start_here(remit, uid).map_err(Fault::Refused)?;
         }
         let longest = self.cgi.options.first_byte_timeout;
         let code = tokio::time::timeout(longest, wasm.code(&self.script));
         let code = std::pin::pin!(code);
         let late = |_| Fault::Late("the module was not compiled within first_byte_timeout".into());
-        let code = self.request.client.waits_for(code).await?;
+        let code = self.request.client.await_while_connected(code).await?;
         let code = code.map_err(late)??;
         Ok(Some(ModuleCode::Shared(code)))
     }
 
     /// Returns an instance that answers. If a worker ends before it has read the request, the next worker gets the request.
-    pub(super) async fn instance(
+    pub(super) async fn answering_instance(
         &mut self,
         mut file: Option<Stored>,
         mut code: ModuleCode,
@@ -50,14 +50,16 @@ impl ProgramRun<'_, '_, '_> {
         let repeats = reply::may_repeat(self.head) && self.head.body.is_empty();
         let mut tries = if repeats { TRIES } else { 0 };
         loop {
-            let permit = self.permit().await?;
-            let Some((worker, exchange)) = self.ask(&mut file, code, permit, tries > 0).await?
+            let permit = self.acquire_permit().await?;
+            let Some((worker, exchange)) = self
+                .request_instance(&mut file, code, permit, tries > 0)
+                .await?
             else {
                 // The code is gone, so it is compiled again.
-                code = self.module().await?.unwrap_or(code);
+                code = self.module_code().await?.unwrap_or(code);
                 continue;
             };
-            if let Some(exchange) = reply::heard(self.request, exchange).await? {
+            if let Some(exchange) = reply::await_first_byte(self.request, exchange).await? {
                 return Ok(exchange);
             }
             let replaced = async {
@@ -73,7 +75,7 @@ impl ProgramRun<'_, '_, '_> {
 
     /// Asks a worker for an instance; `again`: the request may be sent again. Also returns the worker's number. `None`: the
     /// code is gone.
-    async fn ask(
+    async fn request_instance(
         &mut self,
         file: &mut Option<Stored>,
         code: ModuleCode,
@@ -81,11 +83,11 @@ impl ProgramRun<'_, '_, '_> {
         again: bool,
     ) -> Result<Option<(usize, Box<Exchange>)>, Fault> {
         let began = Instant::now();
-        let length = self.length(file.as_ref());
+        let length = self.body_length(file.as_ref());
         let options = &self.cgi.options;
         let clocks = Clocks::start(options, AFTER);
         let starters = self.cx.starters;
-        let conn = connection(self.cx, self.cgi, code, permit);
+        let conn = connect_to_worker(self.cx, self.cgi, code, permit);
         let Some((conn, lease)) = reply::wait_for(self.request, conn).await? else {
             return Ok(None);
         };
@@ -96,14 +98,14 @@ impl ProgramRun<'_, '_, '_> {
             lease: ExchangeLease::Instance(Box::new(lease)),
             clocks,
             max_stderr: options.max_stderr,
-            source: self.source(),
+            source: self.log_source(),
             // The request of a local redirect has no body, even if the original request had one.
             file: file.take(),
             bodiless: self.head.body.is_empty(),
             run_to_completion: options.run_to_completion,
         };
-        let exchange = Exchange::fastcgi(start, Role::RESPONDER, true, |params| {
-            params.put(b"", &starters.wasm.run(code, self.cgi, &self.script));
+        let exchange = Exchange::over_fastcgi(start, Role::RESPONDER, true, |params| {
+            params.put_variable(b"", &starters.wasm.run(code, self.cgi, &self.script));
             self.variables(length, params)
         })?;
         self.request.entry.borrow_mut().start = began.elapsed();
@@ -112,7 +114,7 @@ impl ProgramRun<'_, '_, '_> {
 }
 
 /// Connects to the worker that runs this code; `None`: the code is gone.
-async fn connection(
+async fn connect_to_worker(
     cx: ProgramContext<'_>,
     cgi: &Cgi,
     code: ModuleCode,

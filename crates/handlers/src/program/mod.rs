@@ -15,7 +15,7 @@ mod start;
 use std::{rc::Rc, sync::Arc};
 
 use galgo_proto::{
-    fields::lists,
+    fields::lists_token,
     h1::{BodyLen, Head},
 };
 use galgo_service::{
@@ -46,7 +46,7 @@ pub async fn answer(
     limit: Option<&Arc<ConcurrencyLimit>>,
     script: FoundProgram<'_>,
 ) -> Result<Answer, Fault> {
-    request.client.limit(cgi.options.max_body)?;
+    request.client.limit_body(cgi.options.max_body)?;
     let upgrades = cgi.upgrade && asks_to_upgrade(request, head, &script);
     // The request of a local redirect has no body, even if the original request had one.
     let mut run = ProgramRun {
@@ -56,24 +56,24 @@ pub async fn answer(
     };
     let file = if !upgrades && cgi.options.receives_first(head.body) {
         let patience = cgi.options.idle_timeout;
-        Some(body_spool::store(&cx.shared.spool, run.request, patience).await?)
+        Some(body_spool::store_body(&cx.shared.spool, run.request, patience).await?)
     } else {
         if head.body != BodyLen::None {
-            run.request.client.ahead().await?;
+            run.request.client.wait_until_body_ready().await?;
         }
         None
     };
-    let module = run.module().await?;
+    let module = run.module_code().await?;
     let backend = match module {
-        Some(code) => Backend::Exchange(run.instance(file, code).await?),
+        Some(code) => Backend::Exchange(run.answering_instance(file, code).await?),
         None => {
-            let permit = run.permit().await?;
-            Backend::Program(Box::new(run.start(file, permit).await?))
+            let permit = run.acquire_permit().await?;
+            Backend::Program(Box::new(run.start_program(file, permit).await?))
         }
     };
     let mut answering = Answering {
         cx: cx.common,
-        source: run.source(),
+        source: run.log_source(),
         nph: run.script.nph,
         upgrades: run.upgrades,
         options: &cgi.options,
@@ -81,12 +81,12 @@ pub async fn answer(
         head,
         request: run.request,
     };
-    answering.reply(backend).await
+    answering.read_reply(backend).await
 }
 
 /// Loads a program's template ahead of a request, if the program is to start warm, and waits for the template. Returns
 /// whether there is a template.
-pub async fn load(
+pub async fn load_template(
     cx: ProgramContext<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
@@ -97,7 +97,7 @@ pub async fn load(
         return false;
     }
     let run = ProgramRun::new(cx, request, head, cgi, script);
-    run.template().await
+    run.load_template().await
 }
 
 struct ProgramRun<'a, 'r, 'c> {
@@ -118,7 +118,8 @@ struct ProgramRun<'a, 'r, 'c> {
 /// Returns whether the client asks for another protocol on its connection (RFC 9110, 7.8), and a process can get that
 /// connection. Modules cannot, because they have records instead of pipes.
 fn asks_to_upgrade(request: &Request<'_>, head: &Head, script: &FoundProgram<'_>) -> bool {
-    let asks = head.fields.has("upgrade") && lists(&head.fields, "connection", "upgrade");
+    let asks =
+        head.fields.has_field("upgrade") && lists_token(&head.fields, "connection", "upgrade");
     asks && !script.module && request.client.can_upgrade()
 }
 
@@ -144,16 +145,16 @@ impl<'a, 'r, 'c> ProgramRun<'a, 'r, 'c> {
     }
 
     /// Waits for a permit to run a program, and notices a client that leaves meanwhile.
-    async fn permit(&mut self) -> Result<Permit, Fault> {
+    async fn acquire_permit(&mut self) -> Result<Permit, Fault> {
         let admission = &self.cx.shared.admission;
         let admit = admission.admit(self.request.peer(), self.limit);
         let permit = reply::wait_for(self.request, admit).await?;
-        self.request.has_permit(permit.holding());
+        self.request.note_permit(permit.holding());
         self.priority = at_start(&permit);
         Ok(permit)
     }
 
-    fn source(&self) -> LogSource {
+    fn log_source(&self) -> LogSource {
         let name = String::from_utf8_lossy(self.script.script_name);
         LogSource::new(self.cx.resources.errors.clone(), self.request.id(), &name)
     }

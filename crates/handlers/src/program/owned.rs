@@ -28,31 +28,31 @@ impl ProgramRun<'_, '_, '_> {
         by: Option<Deadline>,
     ) -> Result<Result<Child, Box<FailedLaunch>>, Fault> {
         let resources = self.cx.resources;
-        let stdio = pipes.stdio(&resources.null);
+        let stdio = pipes.program_stdio(&resources.null);
         let (Some(remit), Some(by)) = (&self.cgi.remit, by) else {
             return Ok(resources.spawner.borrow_mut().launch(launch, stdio));
         };
-        let uid = remit.user(self.script.owner);
+        let uid = remit.user_for_owner(self.script.owner);
         if let Some(owners) = &resources.owners {
             // Boxed for its size, because few requests come here.
             let launches = Box::pin(owners::launch(owners, remit, uid, launch, stdio, by));
             return wait_for(self.request, async { Ok(launches.await) }).await;
         }
         // This server is a command that already runs as that user.
-        Ok(match self.may_here(remit, uid) {
+        Ok(match self.may_start_here(remit, uid) {
             Ok(()) => resources.spawner.borrow_mut().launch(launch, stdio),
-            Err(why) => Err(owners::denied(launch, why)),
+            Err(why) => Err(owners::denied_start(launch, why)),
         })
     }
 
     /// Returns the error for a helper that has reported nothing about the start.
-    pub(super) fn silent(&self) -> StartError {
+    pub(super) fn silent_helper(&self) -> StartError {
         let user = self
             .cgi
             .remit
             .as_ref()
-            .map(|remit| remit.user(self.script.owner));
-        owners::silent(user.unwrap_or_default())
+            .map(|remit| remit.user_for_owner(self.script.owner));
+        owners::silent_helper(user.unwrap_or_default())
     }
 
     /// Returns whether the program may be loaded ahead of requests: by the server, by a helper, or by a command
@@ -60,9 +60,9 @@ impl ProgramRun<'_, '_, '_> {
     pub(super) fn may_be_loaded(&self) -> bool {
         let (remit, owners) = (&self.cgi.remit, &self.cx.resources.owners);
         match remit {
-            Some(remit) if owners.is_none() => {
-                self.may_here(remit, remit.user(self.script.owner)).is_ok()
-            }
+            Some(remit) if owners.is_none() => self
+                .may_start_here(remit, remit.user_for_owner(self.script.owner))
+                .is_ok(),
             _ => true,
         }
     }
@@ -73,12 +73,12 @@ impl ProgramRun<'_, '_, '_> {
         Some(AsUser {
             owners: self.cx.resources.owners.clone()?,
             remit: remit.clone(),
-            uid: remit.user(self.script.owner),
+            uid: remit.user_for_owner(self.script.owner),
             program: self.script.script_filename.clone(),
         })
     }
 
-    pub(super) fn may_here(&self, remit: &Arc<Remit>, uid: u32) -> Result<(), String> {
+    pub(super) fn may_start_here(&self, remit: &Arc<Remit>, uid: u32) -> Result<(), String> {
         if uid != effective_uid() {
             return Err(format!(
                 "it runs as the user {uid}: only root, or this user, can start it"
@@ -88,7 +88,7 @@ impl ProgramRun<'_, '_, '_> {
         let checked = if self.script.module {
             remit.check_module(file, uid)
         } else {
-            remit.check(file, uid)
+            remit.check_program(file, uid)
         };
         checked.map(drop).map_err(|e| e.to_string())
     }

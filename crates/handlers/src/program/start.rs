@@ -27,7 +27,7 @@ use crate::{
         clock::Clocks,
         pipes::{Pipes, ServerEnds},
         program::{Origin, RunningProgram},
-        pump::{Fed, feed},
+        pump::{Fed, feed_stdin},
     },
     variables::{self, Judged, ScriptVars},
     warm::{self, ReadyChild, TemplateChild, TemplateSetup},
@@ -55,19 +55,19 @@ const NO_ROOM: Fault = Fault::Busy("no descriptors are left for another program"
 pub(super) const AFTER: &str = "the program was ended";
 
 impl ProgramRun<'_, '_, '_> {
-    pub(super) async fn start(
+    pub(super) async fn start_program(
         &mut self,
         file: Option<Stored>,
         permit: Permit,
     ) -> Result<RunningProgram, Fault> {
         let began = Instant::now();
         let mut env = Env(EnvBlock::default());
-        self.variables(self.length(file.as_ref()), &mut env)?;
+        self.variables(self.body_length(file.as_ref()), &mut env)?;
         let mut clocks = Clocks::start(&self.cgi.options, AFTER);
         let is_anothers = self.cgi.remit.is_some();
         let pipes = Pipes::new(file, self.head.body, self.upgrades, is_anothers);
         let mut pipes = pipes.map_err(|_| NO_ROOM)?;
-        let started = self.process(&mut pipes, env.0, &mut clocks, began);
+        let started = self.start_process(&mut pipes, env.0, &mut clocks, began);
         let (child, origin, fault) = started.await?;
         // The ends of the program are closed when this returns: then only the program has them.
         let program = RunningProgram::new(
@@ -75,7 +75,7 @@ impl ProgramRun<'_, '_, '_> {
             pipes.ours,
             clocks,
             &self.cgi.options,
-            self.source(),
+            self.log_source(),
             permit,
         );
         match fault {
@@ -87,7 +87,7 @@ impl ProgramRun<'_, '_, '_> {
         }
     }
 
-    async fn process(
+    async fn start_process(
         &mut self,
         pipes: &mut Pipes,
         env: EnvBlock,
@@ -95,7 +95,7 @@ impl ProgramRun<'_, '_, '_> {
         began: Instant,
     ) -> Result<StartedProcess, Fault> {
         let args = self.arguments()?;
-        if let Some((child, origin)) = self.warm(pipes, &args, &env).await {
+        if let Some((child, origin)) = self.start_warm(pipes, &args, &env).await {
             self.request.entry.borrow_mut().start = began.elapsed();
             return Ok((child, Some(Box::new(origin)), None));
         }
@@ -103,44 +103,44 @@ impl ProgramRun<'_, '_, '_> {
         let launch = Launch {
             knocks: true,
             priority: self.priority,
-            ..self.cgi.options.launch(args, env, dir)
+            ..self.cgi.options.make_launch(args, env, dir)
         };
-        self.cold(pipes, launch, clocks, began).await
+        self.start_cold(pipes, launch, clocks, began).await
     }
 
     /// Returns whether the program has a template, or a template was loaded.
-    pub(super) async fn template(&self) -> bool {
+    pub(super) async fn load_template(&self) -> bool {
         match self.arguments() {
             // The child ends unused.
-            Ok(args) => self.ready(&args).await.is_some(),
+            Ok(args) => self.ready_child(&args).await.is_some(),
             Err(_) => false,
         }
     }
 
     /// Starts a child of the program's template, if there is a template.
-    async fn warm(
+    async fn start_warm(
         &self,
         pipes: &Pipes,
         args: &[CString],
         env: &EnvBlock,
     ) -> Option<(Child, TemplateChild)> {
-        let ready = self.ready(args).await?;
+        let ready = self.ready_child(args).await?;
         let cpu = self.cgi.options.limits.cpu;
-        let stdio = pipes.stdio(&self.cx.resources.null);
+        let stdio = pipes.program_stdio(&self.cx.resources.null);
         let dir = self.script.shares_template().then_some(&*self.script.dir);
         let program = &self.script.script_filename;
         let started = ready.start(program, env, dir, stdio, cpu, self.priority);
         started.await.ok()
     }
 
-    async fn ready(&self, args: &[CString]) -> Option<ReadyChild> {
+    async fn ready_child(&self, args: &[CString]) -> Option<ReadyChild> {
         // Words of the query are arguments of one request, and a template has fixed arguments.
         let wordless = args.len() == 1 + usize::from(self.script.interpreter.is_some());
         let cold = self.cgi.options.start == StartMode::Cold;
         if cold || !wordless || !self.may_be_loaded() {
             return None;
         }
-        let setup = || self.setup(args);
+        let setup = || self.template_setup(args);
         warm::child(
             self.cx.common,
             &self.cx.starters.warm,
@@ -151,12 +151,12 @@ impl ProgramRun<'_, '_, '_> {
         .await
     }
 
-    fn setup(&self, args: &[CString]) -> TemplateSetup {
+    fn template_setup(&self, args: &[CString]) -> TemplateSetup {
         let file = OsStr::from_bytes(self.script.script_filename.as_bytes());
         let mut env = Env(EnvBlock::default());
-        variables::constants(self.cx.shared, &self.cgi.env, &mut env);
+        variables::put_constants(self.cx.shared, &self.cgi.env, &mut env);
         for (name, value) in &self.cgi.load_env {
-            env.0.put(name.as_bytes(), value.as_bytes());
+            env.0.set_variable(name.as_bytes(), value.as_bytes());
         }
         // A template that serves many scripts must not depend on this script.
         let (args, dir) = if self.script.shares_template() {
@@ -175,7 +175,7 @@ impl ProgramRun<'_, '_, '_> {
         }
     }
 
-    async fn cold(
+    async fn start_cold(
         &mut self,
         pipes: &mut Pipes,
         mut launch: Launch,
@@ -189,7 +189,7 @@ impl ProgramRun<'_, '_, '_> {
             let started = self.launch(launch, pipes, by).await?;
             let took = began.elapsed();
             let failed = match started {
-                Ok(child) => match self.begun(&child, pipes, clocks, by).await? {
+                Ok(child) => match self.feed_until_running(&child, pipes, clocks, by).await? {
                     StartState::Runs(fault) => {
                         self.request.entry.borrow_mut().start = took;
                         return Ok((child, None, fault));
@@ -199,7 +199,7 @@ impl ProgramRun<'_, '_, '_> {
                 Err(failed) => failed,
             };
             if !failed.error.is_busy() || tries >= BUSY_TRIES {
-                return Err(self.not_started(failed.error).await);
+                return Err(self.start_fault(failed.error).await);
             }
             // A byte in this pipe now would be taken for the next child's output.
             let _ = pipes.ours.stdout.try_take(&mut [0]);
@@ -212,7 +212,7 @@ impl ProgramRun<'_, '_, '_> {
     /// Feeds the program until it runs, or until the server knows why it could not be executed. Its first output, or the next
     /// tick, shows either. A failed child writes a byte, and is still ending then. The data that was fed stays in the pipe for
     /// the program that is started next, because the server holds the other end.
-    async fn begun(
+    async fn feed_until_running(
         &mut self,
         child: &Child,
         pipes: &mut Pipes,
@@ -242,22 +242,22 @@ impl ProgramRun<'_, '_, '_> {
                 return Err(fault);
             }
             if child.is_remote() && by.is_some_and(Deadline::has_passed) {
-                return Err(self.not_started(self.silent()).await);
+                return Err(self.start_fault(self.silent_helper()).await);
             }
             // A single byte may come from a failed child, about which its helper still has to report. The event loop may also
             // call the pipe readable because of a byte from the previous start.
-            if arrived && child.is_remote() && stdout.holds() > 1 {
+            if arrived && child.is_remote() && stdout.readable_len() > 1 {
                 return Ok(StartState::Runs(None));
             }
             tokio::select! {
                 biased;
-                _ = stdout.arrives(), if !arrived => arrived = true,
+                _ = stdout.wait_until_readable(), if !arrived => arrived = true,
                 () = tokio::time::sleep(ENDING), if arrived => {}
                 () = tick::next() => {}
-                late = clocks.ring() => fault = Some(late),
-                fed = feed(stdin, self.request.client) => match fed {
-                    Ok(Fed::Moved) => clocks.body_moved(),
-                    Ok(Fed::HalfClosed) => self.request.client.probe(),
+                late = clocks.await_expiry() => fault = Some(late),
+                fed = feed_stdin(stdin, self.request.client) => match fed {
+                    Ok(Fed::Moved) => clocks.record_body_move(),
+                    Ok(Fed::HalfClosed) => self.request.client.probe_connection(),
                     Err(e) => fault = Some(e),
                 },
             }
@@ -274,14 +274,14 @@ impl ProgramRun<'_, '_, '_> {
         }
         let mut args = vec![script];
         if self.cgi.options.query_args {
-            let words = search::words(&self.head.method, self.head.target.query());
+            let words = search::search_words(&self.head.method, self.head.target.query());
             args.extend(words.into_iter().filter_map(|w| CString::new(w).ok()));
         }
         Ok(args)
     }
 
     /// Returns the body's length if it is known; `file` is a body that was taken in.
-    pub(super) fn length(&self, file: Option<&Stored>) -> Option<u64> {
+    pub(super) fn body_length(&self, file: Option<&Stored>) -> Option<u64> {
         match (file, self.head.body) {
             (Some(file), _) => Some(file.len()),
             (None, BodyLen::Length(n)) => Some(n),
@@ -308,22 +308,22 @@ impl ProgramRun<'_, '_, '_> {
             upgrade: self.upgrades,
         };
         let dropped = if self.judges {
-            variables::put(
+            variables::put_variables(
                 self.request,
                 self.head,
                 &known,
-                &mut Judged::of(self.head, sink),
+                &mut Judged::from_head(self.head, sink),
             )
         } else {
-            variables::put(self.request, self.head, &known, sink)
+            variables::put_variables(self.request, self.head, &known, sink)
         };
         if dropped?.shellshock > 0 {
-            variables::warn_shellshock(&self.source());
+            variables::warn_shellshock(&self.log_source());
         }
         Ok(())
     }
 
-    async fn not_started(&self, e: StartError) -> Fault {
+    async fn start_fault(&self, e: StartError) -> Fault {
         match e.stage {
             StartStage::Environment => {
                 return Fault::Client(
@@ -332,7 +332,7 @@ impl ProgramRun<'_, '_, '_> {
                 );
             }
             StartStage::Clone => return Fault::Busy("the system could not create another process"),
-            StartStage::Helper => return owners::fault(&e),
+            StartStage::Helper => return owners::helper_fault(&e),
             StartStage::Denied => return Fault::Refused(e.source.to_string()),
             // `execve` also reports too little memory if the route's own memory limit is too low.
             stage
@@ -365,7 +365,7 @@ impl ProgramRun<'_, '_, '_> {
 struct Env(EnvBlock);
 
 impl Sink for Env {
-    fn put(&mut self, name: &[u8], value: &[u8]) {
-        self.0.put(name, value);
+    fn put_variable(&mut self, name: &[u8], value: &[u8]) {
+        self.0.set_variable(name, value);
     }
 }

@@ -65,22 +65,22 @@ impl Clocks {
     }
 
     /// Stops the first clock, because the response head is complete.
-    pub fn first_byte(&mut self) {
+    pub fn stop_first_clock(&mut self) {
         self.first = None;
     }
 
     /// Notes that a byte moved, in either direction.
-    pub fn moved(&mut self) {
+    pub fn record_move(&mut self) {
         self.since = self.since.max(Moved::Something);
     }
 
     /// Notes that a byte of the request body moved. The first clock restarts, because a slow upload is not the program's fault.
-    pub fn body_moved(&mut self) {
+    pub fn record_body_move(&mut self) {
         self.since = Moved::Body;
     }
 
     /// Stops the clock of the total time, because the program now has the client's connection. Only silence ends the program.
-    pub fn only_idle(&mut self) {
+    pub fn stop_total_clock(&mut self) {
         self.total = Instant::now() + CENTURY;
     }
 
@@ -100,22 +100,22 @@ impl Clocks {
 
     /// Waits until a clock runs out, and returns its fault. The task may drop this future and begin again many times between two
     /// ticks.
-    pub fn ring(&mut self) -> impl Future<Output = Fault> {
-        poll_fn(|cx| self.poll_ring(cx))
+    pub fn await_expiry(&mut self) -> impl Future<Output = Fault> {
+        poll_fn(|cx| self.poll_expiry(cx))
     }
 
-    /// Does the same as [`Clocks::ring`], as a poll function.
-    pub fn poll_ring(&mut self, cx: &Context<'_>) -> Poll<Fault> {
+    /// Does the same as [`Clocks::await_expiry`], as a poll function.
+    pub fn poll_expiry(&mut self, cx: &Context<'_>) -> Poll<Fault> {
         loop {
             ready!(self.tick.poll(cx));
-            if let Some(fault) = self.look(Instant::now()) {
+            if let Some(fault) = self.check_expiry(Instant::now()) {
                 return Poll::Ready(fault);
             }
         }
     }
 
     /// Returns the fault of the clock that has run out.
-    fn look(&mut self, now: Instant) -> Option<Fault> {
+    fn check_expiry(&mut self, now: Instant) -> Option<Fault> {
         let [first, idle, total] = self.lengths;
         let since = std::mem::replace(&mut self.since, Moved::Nothing);
         if since >= Moved::Something {
@@ -152,16 +152,16 @@ mod tests {
     async fn another_task_hears_a_clock_that_one_had_waited_for() {
         let on_a_loop = LocalSet::new();
         let ringing = on_a_loop.run_until(async {
-            spawn_local(tick::run());
+            spawn_local(tick::run_clock());
             let options = CgiOptions {
                 total_timeout: Duration::ZERO,
                 ..CgiOptions::default()
             };
             let mut clocks = Clocks::start(&options, "");
-            let first = poll_fn(|cx| Poll::Ready(clocks.poll_ring(cx).is_pending()));
+            let first = poll_fn(|cx| Poll::Ready(clocks.poll_expiry(cx).is_pending()));
             assert!(first.await);
             clocks.change_task();
-            spawn_local(async move { clocks.ring().await }).await
+            spawn_local(async move { clocks.await_expiry().await }).await
         });
         let rung = tokio::time::timeout(Duration::from_secs(60), ringing).await;
         assert!(matches!(rung, Ok(Ok(Fault::Late(_)))));

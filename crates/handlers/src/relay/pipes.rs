@@ -42,20 +42,23 @@ impl Pipes {
         is_anothers: bool,
     ) -> std::io::Result<Self> {
         let (stdin, to_stdin) = match &file {
-            Some(file) => (Some(file.readable()?), ProgramInput::whole()),
+            Some(file) => (Some(file.read_only_fd()?), ProgramInput::without_pipe()),
             None if upgrades || body != BodyLen::None => {
-                let (theirs, ours) = pipe(|(_, ours)| ours)?;
-                (Some(theirs), ProgramInput::piped(Sock::writer(ours)))
+                let (theirs, ours) = make_pipe(|(_, ours)| ours)?;
+                (
+                    Some(theirs),
+                    ProgramInput::from_pipe(Sock::pipe_writer(ours)),
+                )
             }
-            None => (None, ProgramInput::whole()),
+            None => (None, ProgramInput::without_pipe()),
         };
         let (to_stdin, held) = if upgrades {
-            (ProgramInput::whole(), Some(to_stdin))
+            (ProgramInput::without_pipe(), Some(to_stdin))
         } else {
             (to_stdin, None)
         };
-        let (from_stdout, stdout) = pipe(|(ours, _)| ours)?;
-        let (from_stderr, stderr) = pipe(|(ours, _)| ours)?;
+        let (from_stdout, stdout) = make_pipe(|(ours, _)| ours)?;
+        let (from_stderr, stderr) = make_pipe(|(ours, _)| ours)?;
         if is_anothers {
             let (pipe, body) = (Mode::from_raw_mode(0o666), Mode::from_raw_mode(0o444));
             match (&stdin, &file) {
@@ -71,8 +74,8 @@ impl Pipes {
             stdin: to_stdin,
             held,
             file,
-            stdout: Sock::reader(from_stdout),
-            stderr: Sock::reader(from_stderr),
+            stdout: Sock::pipe_reader(from_stdout),
+            stderr: Sock::pipe_reader(from_stderr),
         };
         Ok(Self {
             stdin,
@@ -83,14 +86,14 @@ impl Pipes {
     }
 
     /// Returns the program's ends; standard input is `null` if the program gets no body.
-    pub(crate) fn stdio<'p>(&'p self, null: &'p OwnedFd) -> [BorrowedFd<'p>; 3] {
+    pub(crate) fn program_stdio<'p>(&'p self, null: &'p OwnedFd) -> [BorrowedFd<'p>; 3] {
         let stdin = self.stdin.as_ref().unwrap_or(null);
         [stdin.as_fd(), self.stdout.as_fd(), self.stderr.as_fd()]
     }
 }
 
 /// Makes a pipe whose end `ours` never blocks. The program's end blocks, as programs expect.
-pub(crate) fn pipe(
+pub(crate) fn make_pipe(
     ours: impl Fn(&(OwnedFd, OwnedFd)) -> &OwnedFd,
 ) -> std::io::Result<(OwnedFd, OwnedFd)> {
     let ends = pipe_with(PipeFlags::CLOEXEC)?;

@@ -11,7 +11,7 @@ use galgo_service::{
     admission::{Crowding, Permit},
     fault::Fault,
 };
-use galgo_spawn::{Child, Exit, Priority, Status, words::how};
+use galgo_spawn::{Child, Exit, Priority, Status, words::describe_status};
 use tokio::{
     io::{Interest, unix::AsyncFd},
     time::{Instant, sleep_until},
@@ -42,14 +42,14 @@ enum ProcessState {
 
 impl ProcessState {
     /// Returns the process until it is reaped.
-    fn child(&self) -> Option<&Child> {
+    fn unreaped_child(&self) -> Option<&Child> {
         match self {
             Self::Idle(child) | Self::Watched(_, child) => Some(child),
             Self::Left(_) | Self::Gone => None,
         }
     }
 
-    async fn exited(&mut self) {
+    async fn await_exit(&mut self) {
         *self = match std::mem::replace(self, Self::Gone) {
             Self::Idle(child) => match register(child.as_raw_fd(), Interest::READABLE) {
                 Ok(fd) => Self::Watched(fd, child),
@@ -91,40 +91,40 @@ impl Process {
         }
     }
 
-    /// Waits until the process has exited and nothing was [printed](Self::printed) for `grace`. Most processes exit before they
+    /// Waits until the process has exited and nothing was [printed](Self::record_output) for `grace`. Most processes exit before they
     /// need to be watched, and are never registered with the event loop. A caller may drop this future and call again: the wait
     /// goes on where it was.
-    pub(super) async fn exited_for(&mut self, grace: Duration) {
+    pub(super) async fn await_silent_exit(&mut self, grace: Duration) {
         if let ProcessState::Idle(_) = self.state {
             tick::next().await;
         }
         while self.priority < Priority::IdleLeavingOne {
             let Self { state, tick, .. } = self;
             tokio::select! {
-                () = state.exited() => break,
-                () = poll_fn(|cx| tick.poll(cx)) => self.look_around(),
+                () = state.await_exit() => break,
+                () = poll_fn(|cx| tick.poll(cx)) => self.update_priority(),
             }
         }
-        self.exited().await;
+        self.await_exit().await;
         let since = *self.quiet.get_or_insert_with(Instant::now);
         sleep_until(since + grace).await;
     }
 
     /// Lowers the priority of the process if its client's address has come to crowd other clients.
-    fn look_around(&mut self) {
+    fn update_priority(&mut self) {
         let Some(permit) = &self.permit else { return };
-        let priority = priority(permit.crowds_now());
+        let priority = priority(permit.current_crowding());
         if priority <= self.priority {
             return;
         }
         self.priority = priority;
-        if let Some(child) = self.state.child() {
-            child.lower(priority);
+        if let Some(child) = self.state.unreaped_child() {
+            child.lower_priority(priority);
         }
     }
 
     /// Notes that output has come. If the process has exited, it comes from processes that it left running.
-    pub(super) fn printed(&mut self) {
+    pub(super) fn record_output(&mut self) {
         if let Some(since) = &mut self.quiet {
             *since = Instant::now();
         }
@@ -132,22 +132,24 @@ impl Process {
 
     /// Returns whether the rest of the process's group goes on after the process is reaped.
     pub(super) fn leaves_its_group(&self) -> bool {
-        self.state.child().is_none_or(Child::leaves_its_group)
+        self.state
+            .unreaped_child()
+            .is_none_or(Child::leaves_its_group)
     }
 
     /// Returns whether a helper reports the end of the process.
     pub(super) fn is_remote(&self) -> bool {
-        self.state.child().is_some_and(Child::is_remote)
+        self.state.unreaped_child().is_some_and(Child::is_remote)
     }
 
     /// Returns whether the process will do nothing more, though it has not exited yet.
     pub(super) fn is_exiting(&self) -> bool {
-        self.state.child().is_some_and(Child::is_exiting)
+        self.state.unreaped_child().is_some_and(Child::is_exiting)
     }
 
     /// Waits until the process has exited, without reaping it.
-    pub(super) async fn exited(&mut self) {
-        self.state.exited().await;
+    pub(super) async fn await_exit(&mut self) {
+        self.state.await_exit().await;
     }
 
     /// Reaps the process if it has exited. The rest of its group goes on until it is signalled, or until this is dropped.
@@ -169,11 +171,11 @@ impl Process {
 
     /// Returns whether the process was reaped and has left others of its group behind.
     pub(super) fn left_others(&self) -> bool {
-        matches!(&self.state, ProcessState::Left(child) if child.left_others())
+        matches!(&self.state, ProcessState::Left(child) if child.has_left_others())
     }
 
     /// Returns the group of a reaped process while leftover processes are in it; 0 if only the helper knows the group.
-    pub(super) fn group(&mut self) -> Option<i32> {
+    pub(super) fn leftover_group(&mut self) -> Option<i32> {
         let ProcessState::Left(child) = &mut self.state else {
             return None;
         };
@@ -201,7 +203,7 @@ pub(crate) fn unfinished(exit: Exit) -> Option<Fault> {
         Status::Code(_) => None,
         status @ Status::Signal(_) => Some(Fault::Script(format!(
             "the program did not finish its response: it was ended {}",
-            how(status)
+            describe_status(status)
         ))),
     }
 }
@@ -209,7 +211,7 @@ pub(crate) fn unfinished(exit: Exit) -> Option<Fault> {
 /// Returns the priority of a program at its start, relative to programs of other clients. Only a program that runs longer has to
 /// leave a processor to those.
 pub(crate) fn at_start(permit: &Permit) -> Priority {
-    priority(permit.crowds()).min(Priority::Idle)
+    priority(permit.initial_crowding()).min(Priority::Idle)
 }
 
 /// Returns the priority of an address's programs, relative to programs of other clients.

@@ -60,7 +60,7 @@ enum HeldOpen {
 /// Origin of a program that was forked from a template instead of being executed.
 pub(crate) trait Origin: std::fmt::Debug {
     /// Reports that the program has ended; `signalled`: the server told it to.
-    fn ended(self: Box<Self>, exit: &Exit, signalled: bool);
+    fn report_exit(self: Box<Self>, exit: &Exit, signalled: bool);
 }
 
 #[derive(Debug)]
@@ -134,9 +134,9 @@ impl RunningProgram {
             self.pump.stdin = held;
             // Without its client the program has no peer.
             self.run_to_completion = false;
-            self.pump.clocks.only_idle();
+            self.pump.clocks.stop_total_clock();
         } else {
-            held.end();
+            held.end_body();
         }
     }
 
@@ -159,7 +159,7 @@ impl RunningProgram {
     ) -> Result<OutputEvent, Fault> {
         if !self.spill.is_empty() {
             // Box the future, because few requests have output that waits.
-            return Box::pin(self.pull(client)).await;
+            return Box::pin(self.pull_spilled(client)).await;
         }
         let Some(sock) = &self.stdout else {
             return Ok(OutputEvent::End);
@@ -167,20 +167,20 @@ impl RunningProgram {
         let leaves = self.bulk && !self.spill.slow;
         let event = tokio::select! {
             biased;
-            came = come(sock, leaves, &mut self.out) => match came.map_err(|e| unreadable(&e))? {
+            came = await_stdout(sock, leaves, &mut self.out) => match came.map_err(|e| unreadable(&e))? {
                 WaitingInput::Read(0) => OutputEvent::End,
                 WaitingInput::Read(n) => {
                     self.out.keep_all();
                     self.read = self.read.saturating_add(n);
                     if self.splices && self.read >= BULK && !self.bulk {
                         self.bulk = true;
-                        sock.widen(PIPE_MOST);
+                        sock.grow_pipe(PIPE_MOST);
                     }
                     OutputEvent::Output
                 }
                 WaitingInput::Waiting(n) => OutputEvent::Waiting(n),
             },
-            ended = self.pump.run(client, SILENCE) => match ended? {
+            ended = self.pump.pump_until_event(client, SILENCE) => match ended? {
                 PumpEnd::HalfClosed => OutputEvent::HalfClosed,
                 PumpEnd::Exited => {
                     self.held_open = Some(HeldOpen::Untold);
@@ -189,7 +189,7 @@ impl RunningProgram {
             },
         };
         match event {
-            OutputEvent::Output | OutputEvent::Waiting(_) => self.heard(),
+            OutputEvent::Output | OutputEvent::Waiting(_) => self.record_output(),
             OutputEvent::End => self.stdout = None,
             OutputEvent::HalfClosed => {}
         }
@@ -197,9 +197,9 @@ impl RunningProgram {
     }
 
     /// Notes that output has come.
-    fn heard(&mut self) {
-        self.pump.clocks.moved();
-        self.pump.process.printed();
+    fn record_output(&mut self) {
+        self.pump.clocks.record_move();
+        self.pump.process.record_output();
     }
 
     /// Takes available output without waiting, until `out` holds `most` bytes or the output ends.
@@ -230,7 +230,7 @@ impl RunningProgram {
             return done(Some(exit));
         }
         let patience = self.pump.clocks.patience(self.may_finish(), LINGER);
-        tokio::task::spawn_local(self.end(patience, done));
+        tokio::task::spawn_local(self.reap_with_group(patience, done));
     }
 
     /// Ends a failed request, or a request without its client. In the background, ends the process group, TERM first. With
@@ -244,7 +244,7 @@ impl RunningProgram {
             }
             self.stdout = None;
             let patience = self.pump.clocks.patience(finish, Duration::ZERO);
-            self.end(patience, done).await;
+            self.reap_with_group(patience, done).await;
         });
     }
 
@@ -260,24 +260,24 @@ impl RunningProgram {
     }
 
     /// Waits for the process and the rest of its group, and ends both if they do not end by themselves.
-    async fn end(mut self, patience: Duration, done: impl FnOnce(Option<Exit>)) {
+    async fn reap_with_group(mut self, patience: Duration, done: impl FnOnce(Option<Exit>)) {
         let until = Instant::now() + patience;
-        let exit = self.wait_or_end(patience).await;
+        let exit = self.reap_or_terminate(patience).await;
         if !self.pump.process.left_others() {
             self.pump.errors.finish();
             return done(exit);
         }
         done(exit);
-        self.end_group(until).await;
+        self.terminate_group(until).await;
         self.pump.errors.finish();
     }
 
     /// Sends TERM to leftover processes, unless they received it along with the process, and KILL after the grace period.
-    async fn end_group(&mut self, until: Instant) {
+    async fn terminate_group(&mut self, until: Instant) {
         if !self.signalled && self.group_left_by(until).await {
             return;
         }
-        let Some(group) = self.pump.process.group() else {
+        let Some(group) = self.pump.process.leftover_group() else {
             return;
         };
         let names = match group {
@@ -285,7 +285,7 @@ impl RunningProgram {
             // This lists every process of the machine, so do it off the event loop.
             group => {
                 let members = off_loop("members", move || group_members(group)).await;
-                members.map(names).unwrap_or_default()
+                members.map(process_names).unwrap_or_default()
             }
         };
         if !self.signalled {
@@ -305,12 +305,12 @@ impl RunningProgram {
 
     /// Waits until then for the end of all leftover processes, and returns whether they ended.
     async fn group_left_by(&mut self, until: Instant) -> bool {
-        while self.pump.process.group().is_some() {
+        while self.pump.process.leftover_group().is_some() {
             if Instant::now() >= until {
                 return false;
             }
             tokio::select! {
-                never = self.pump.errors.drain() => match never {},
+                never = self.pump.errors.drain_pipe() => match never {},
                 () = tick::next() => {}
                 () = tokio::time::sleep_until(until) => {}
             }
@@ -323,35 +323,35 @@ impl RunningProgram {
     pub(crate) async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
         self.stdout = None;
         let patience = if end { Duration::ZERO } else { LINGER };
-        let exit = self.wait_or_end(patience).await;
+        let exit = self.reap_or_terminate(patience).await;
         self.pump.errors.finish();
         (exit, self.stderr_tail())
     }
 
     pub(crate) fn stderr_tail(&self) -> String {
-        self.pump.errors.log.tail()
+        self.pump.errors.log.last_lines()
     }
 
     async fn discard_output(&mut self) {
         let Some(stdout) = self.stdout.take() else {
             return;
         };
-        self.pump.clocks.first_byte();
+        self.pump.clocks.stop_first_clock();
         self.pump.clocks.change_task();
         loop {
             self.out.keep_all();
-            self.out.clear();
+            self.out.clear_seen();
             tokio::select! {
                 n = stdout.read_later(self.out.buffer()) => if !matches!(n, Ok(n) if n > 0) { return },
-                never = self.pump.errors.drain() => match never {},
-                _late = self.pump.clocks.ring() => return,
+                never = self.pump.errors.drain_pipe() => match never {},
+                _late = self.pump.clocks.await_expiry() => return,
             }
-            self.pump.clocks.moved();
+            self.pump.clocks.record_move();
         }
     }
 
     /// Waits for the process to exit. After `patience` sends TERM, and KILL after the grace period.
-    async fn wait_or_end(&mut self, patience: Duration) -> Option<Exit> {
+    async fn reap_or_terminate(&mut self, patience: Duration) -> Option<Exit> {
         if !self.exited_within(patience).await {
             self.signalled = true;
             self.pump.process.signal(TERM);
@@ -366,8 +366,8 @@ impl RunningProgram {
     async fn exited_within(&mut self, patience: Duration) -> bool {
         tokio::select! {
             biased;
-            () = self.pump.process.exited() => true,
-            never = self.pump.errors.drain() => match never {},
+            () = self.pump.process.await_exit() => true,
+            never = self.pump.errors.drain_pipe() => match never {},
             () = tokio::time::sleep(patience) => false,
         }
     }
@@ -379,17 +379,17 @@ impl RunningProgram {
         let exit = self.pump.process.reap()?;
         self.exit = Some(exit);
         if let Some(permit) = &self.pump.process.permit {
-            permit.used(exit.user + exit.system);
+            permit.record_cpu_time(exit.user + exit.system);
         }
         // Tell the template only after the exit, because it acts on the program's exit.
         if let Some(origin) = self.origin.take() {
-            origin.ended(&exit, self.signalled);
+            origin.report_exit(&exit, self.signalled);
         }
         self.exit
     }
 
     /// Returns how the program exits, if that is soon after the end of its output.
-    pub(crate) async fn exit(&mut self) -> Option<Exit> {
+    pub(crate) async fn exit_after_output(&mut self) -> Option<Exit> {
         if self.reap().is_none() {
             // The time between the end of output and the exit is short, unless a helper has to report the exit.
             if !self.pump.process.is_remote() {
@@ -408,17 +408,17 @@ impl RunningProgram {
 
     /// Returns a fault if the end of output was not the end of a document. Either a signal ended the program before it had
     /// printed everything, or leftover processes may still have something to print.
-    pub(crate) async fn killed(&mut self) -> Option<Fault> {
+    pub(crate) async fn output_fault(&mut self) -> Option<Fault> {
         if self.held_open.is_some() {
             self.held_open = Some(HeldOpen::Told);
             return Some(Fault::Script(HELD_OPEN.into()));
         }
-        unfinished(self.exit().await?)
+        unfinished(self.exit_after_output().await?)
     }
 }
 
 /// Names some processes with their ids, for the log.
-fn names(members: Vec<(i32, Vec<u8>)>) -> String {
+fn process_names(members: Vec<(i32, Vec<u8>)>) -> String {
     const NAMED: usize = 5;
     let more = members.len().saturating_sub(NAMED);
     let one = |(pid, name): &(i32, Vec<u8>)| format!("{} {pid}", escape(name));
@@ -429,14 +429,14 @@ fn names(members: Vec<(i32, Vec<u8>)>) -> String {
     names.join(", ")
 }
 
-async fn come(sock: &Sock, bulk: bool, out: &mut Out) -> io::Result<WaitingInput> {
+async fn await_stdout(sock: &Sock, bulk: bool, out: &mut Out) -> io::Result<WaitingInput> {
     let out = out.buffer();
     let least = match transfer() {
         Transfer::Spliced => 1,
         _ => SPLICE_LEAST,
     };
     if bulk {
-        sock.waiting(least, out).await
+        sock.wait_for_output(least, out).await
     } else {
         sock.read_later(out).await.map(WaitingInput::Read)
     }

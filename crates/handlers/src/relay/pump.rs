@@ -38,20 +38,20 @@ pub(super) struct Pump {
 impl Pump {
     /// Feeds the request body, logs standard error, watches the client, the process and the clocks. Ends with a fault, or when
     /// the client half-closes, or when the process has exited and nothing was printed for `grace`.
-    pub(super) async fn run(
+    pub(super) async fn pump_until_event(
         &mut self,
         client: &mut dyn Client,
         grace: Duration,
     ) -> Result<PumpEnd, Fault> {
         loop {
             tokio::select! {
-                fed = feed(&mut self.stdin, client) => match fed? {
-                    Fed::Moved => self.clocks.body_moved(),
+                fed = feed_stdin(&mut self.stdin, client) => match fed? {
+                    Fed::Moved => self.clocks.record_body_move(),
                     Fed::HalfClosed => return Ok(PumpEnd::HalfClosed),
                 },
-                never = self.errors.drain() => match never {},
-                fault = self.clocks.ring() => return Err(fault),
-                () = self.process.exited_for(grace) => return Ok(PumpEnd::Exited),
+                never = self.errors.drain_pipe() => match never {},
+                fault = self.clocks.await_expiry() => return Err(fault),
+                () = self.process.await_silent_exit(grace) => return Ok(PumpEnd::Exited),
             }
         }
     }
@@ -62,7 +62,7 @@ impl Pump {
 const SPLICE_BODY: usize = 64 << 10;
 
 /// Takes in more of a body, either into the buffer or directly into the program's pipe.
-async fn more(stdin: &mut ProgramInput, client: &mut dyn Client) -> Result<Fed, Fault> {
+async fn take_more_body(stdin: &mut ProgramInput, client: &mut dyn Client) -> Result<Fed, Fault> {
     let least = match transfer() {
         Transfer::Cheapest => SPLICE_BODY,
         Transfer::Spliced => 1,
@@ -70,15 +70,15 @@ async fn more(stdin: &mut ProgramInput, client: &mut dyn Client) -> Result<Fed, 
     };
     let len = client.spliceable();
     let Some(pipe) = stdin.pipe().filter(|_| len >= least) else {
-        return client.more().await.map(|()| Fed::Moved);
+        return client.wait_for_body().await.map(|()| Fed::Moved);
     };
     if len >= PIPE_MOST {
-        pipe.widen(PIPE_MOST);
+        pipe.grow_pipe(PIPE_MOST);
     }
     match client.splice(pipe, len.min(PIPE_MOST)).await? {
         Spliced::Moved => {}
         Spliced::HalfClosed => return Ok(Fed::HalfClosed),
-        Spliced::Unread => stdin.unread(),
+        Spliced::Unread => stdin.close_pipe(),
     }
     Ok(Fed::Moved)
 }
@@ -91,7 +91,7 @@ pub(crate) enum Fed {
 }
 
 /// Returns the fault for a body whose rest does not arrive: its reader must not take that for the end.
-pub(crate) fn unfed(e: &io::Error) -> Fault {
+pub(crate) fn unfed_fault(e: &io::Error) -> Fault {
     if is_short(e) {
         SHORT
     } else {
@@ -100,31 +100,34 @@ pub(crate) fn unfed(e: &io::Error) -> Fault {
 }
 
 /// Moves a piece of the request body to standard input; watches the client if there is no piece to move.
-pub(crate) async fn feed(stdin: &mut ProgramInput, client: &mut dyn Client) -> Result<Fed, Fault> {
+pub(crate) async fn feed_stdin(
+    stdin: &mut ProgramInput,
+    client: &mut dyn Client,
+) -> Result<Fed, Fault> {
     match client.next()? {
-        Next::More => more(stdin, client).await,
+        Next::More => take_more_body(stdin, client).await,
         Next::End => {
-            stdin.end();
-            client.watch().await.map(|()| Fed::HalfClosed)
+            stdin.end_body();
+            client.watch_connection().await.map(|()| Fed::HalfClosed)
         }
         Next::Data(n) => {
             let Some(pipe) = stdin.pipe() else {
                 // The program reads no more: take the rest of the body and drop it.
-                client.take(n);
+                client.consume(n);
                 return Ok(Fed::Moved);
             };
             let mut waits = false;
             let write = |data: &[u8], cx: &mut Context<'_>| {
                 pipe.poll_write(&[IoSlice::new(&data[..n])], &mut waits, cx)
             };
-            let Some(written) = client.during(write).await? else {
+            let Some(written) = client.poll_while_connected(write).await? else {
                 return Ok(Fed::HalfClosed);
             };
             match written {
-                Ok(n) => client.take(n),
+                Ok(n) => client.consume(n),
                 // The program closed its standard input.
-                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => stdin.unread(),
-                Err(e) => return Err(unfed(&e)),
+                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => stdin.close_pipe(),
+                Err(e) => return Err(unfed_fault(&e)),
             }
             Ok(Fed::Moved)
         }

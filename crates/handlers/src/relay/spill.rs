@@ -6,7 +6,7 @@ use std::{collections::VecDeque, io};
 use galgo_io::{out::Out, pool, sock::Sock};
 use galgo_service::{
     fault::Fault,
-    producer::{OutputEvent, slow},
+    producer::{OutputEvent, wait_until_slow},
     spool::{Charge, Full, SpoolShare, Stored, Task},
 };
 
@@ -62,37 +62,37 @@ impl Spill {
         let Some(spool) = &self.spool else {
             return false;
         };
-        let charge = self.charge.get_or_insert_with(|| spool.in_memory());
-        charge.reach(MEMORY + more as u64)
+        let charge = self.charge.get_or_insert_with(|| spool.memory_charge());
+        charge.grow_to(MEMORY + more as u64)
     }
 
     /// Reads output while the client lets a write wait. Returns the number of bytes; 0 if the output has ended. A caller may drop
     /// this future and call again.
-    pub(super) async fn gather(&mut self, from: Option<&Sock>) -> io::Result<usize> {
-        let from = self.begin(from).await;
-        from.read_later(self.back()).await
+    pub(super) async fn gather_output(&mut self, from: Option<&Sock>) -> io::Result<usize> {
+        let from = self.await_spilling(from).await;
+        from.read_later(self.back_buffer()).await
     }
 
     /// Waits until output from `from` should wait here, and can.
-    pub(crate) async fn begin<'s>(&mut self, from: Option<&'s Sock>) -> &'s Sock {
+    pub(crate) async fn await_spilling<'s>(&mut self, from: Option<&'s Sock>) -> &'s Sock {
         let (Some(from), true) = (from, self.spool.is_some()) else {
             return std::future::pending().await;
         };
         if !self.slow {
-            slow().await;
+            wait_until_slow().await;
             self.slow = true;
         }
         if !self.reserve(0) {
             return std::future::pending().await;
         }
-        self.room().await;
+        self.await_room().await;
         from
     }
 
     /// Returns the buffer for the next output.
-    pub(crate) fn back(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn back_buffer(&mut self) -> &mut Vec<u8> {
         if self.is_back_full() {
-            self.back.push_back(pool::take());
+            self.back.push_back(pool::take_buffer());
         }
         let last = self.back.len().saturating_sub(1);
         &mut self.back[last]
@@ -103,13 +103,13 @@ impl Spill {
     }
 
     /// Waits until there is room for more; forever if only the client can make room.
-    async fn room(&mut self) {
+    async fn await_room(&mut self) {
         while self.back.len() >= HELD && self.is_back_full() {
             if self.file.task.is_none() && !self.write() {
                 return std::future::pending().await;
             }
             // An error shows again when the piece is sent.
-            let _ = self.done().await;
+            let _ = self.await_file().await;
         }
     }
 
@@ -126,7 +126,7 @@ impl Spill {
         self.file.task = Some(Task::new(async move {
             let stored = match stored {
                 Some(stored) => stored,
-                None => match spool.file().await {
+                None => match spool.create_file().await {
                     Ok(stored) => stored,
                     Err(full) => return (None, FileEvent::Wrote(piece, Err(full))),
                 },
@@ -143,14 +143,16 @@ impl Spill {
         let at = self.file.read;
         let left = usize::try_from(self.file.written - at).unwrap_or(pool::SIZE);
         self.file.task = Some(Task::new(async move {
-            let read = stored.read(at, left.min(pool::SIZE), pool::take()).await;
+            let read = stored
+                .read(at, left.min(pool::SIZE), pool::take_buffer())
+                .await;
             (Some(stored), FileEvent::Read(read))
         }));
         Ok(())
     }
 
     /// Waits for the pending operation on the file.
-    async fn done(&mut self) -> io::Result<()> {
+    async fn await_file(&mut self) -> io::Result<()> {
         let Some(task) = &mut self.file.task else {
             return Ok(());
         };
@@ -159,7 +161,7 @@ impl Spill {
         match done {
             FileEvent::Wrote(piece, Ok(())) => {
                 self.file.written += piece.len() as u64;
-                pool::give(piece);
+                pool::return_buffer(piece);
             }
             FileEvent::Wrote(piece, Err(_full)) => {
                 // No output is lost: the piece is sent from memory, and the program waits for its client.
@@ -179,13 +181,13 @@ impl Spill {
     }
 
     /// Moves the oldest piece into `out`, which is empty. A caller may drop this future and call again.
-    pub(crate) async fn pull(&mut self, out: &mut Out) -> Result<OutputEvent, Fault> {
+    pub(crate) async fn pull_piece(&mut self, out: &mut Out) -> Result<OutputEvent, Fault> {
         while self.front.is_empty() && !self.file.is_empty() {
             let read = async {
                 if self.file.task.is_none() {
                     self.read()?;
                 }
-                self.done().await
+                self.await_file().await
             };
             read.await.map_err(|e| {
                 Fault::Internal(format!(
@@ -200,7 +202,7 @@ impl Spill {
             // The whole file was read: reuse its room.
             (self.file.read, self.file.written) = (0, 0);
         }
-        *out = Out::whole(std::mem::take(&mut self.front));
+        *out = Out::from_bytes(std::mem::take(&mut self.front));
         Ok(OutputEvent::Output)
     }
 }

@@ -33,7 +33,7 @@ impl StderrPipe {
 
     /// Logs standard error, forever. Begins after the first tick: most programs have ended by then, and their standard error is
     /// read at their end. The event loop never hears of their pipes.
-    pub(super) async fn drain(&mut self) -> Infallible {
+    pub(super) async fn drain_pipe(&mut self) -> Infallible {
         while self.began.elapsed() < tick::LENGTH {
             tick::next().await;
         }
@@ -48,7 +48,7 @@ impl StderrPipe {
             };
             match read {
                 Ok(None) => {}
-                Ok(Some(n)) if n > 0 => self.log(),
+                Ok(Some(n)) if n > 0 => self.log_buffer(),
                 Ok(Some(_)) | Err(_) => self.sock = None,
             }
         }
@@ -61,22 +61,22 @@ impl StderrPipe {
         for _ in 0..DRAINS {
             let Some(sock) = &self.sock else { break };
             match sock.try_read(&mut self.buf) {
-                Ok(Some(n)) if n > 0 => self.log(),
+                Ok(Some(n)) if n > 0 => self.log_buffer(),
                 _ => self.sock = None,
             }
         }
         self.log.finish();
     }
 
-    fn log(&mut self) {
-        self.log.take(&self.buf);
-        pool::give(std::mem::take(&mut self.buf));
+    fn log_buffer(&mut self) {
+        self.log.log_bytes(&self.buf);
+        pool::return_buffer(std::mem::take(&mut self.buf));
     }
 }
 
 impl Drop for StderrPipe {
     fn drop(&mut self) {
-        pool::give(std::mem::take(&mut self.buf));
+        pool::return_buffer(std::mem::take(&mut self.buf));
     }
 }
 
@@ -95,16 +95,18 @@ impl StderrLog {
         Self { lines, source }
     }
 
-    pub(crate) fn take(&mut self, bytes: &[u8]) {
-        self.lines.take(bytes, &mut |line| self.source.line(line));
+    pub(crate) fn log_bytes(&mut self, bytes: &[u8]) {
+        self.lines
+            .log_bytes(bytes, &mut |line| self.source.write_stderr_line(line));
     }
 
     pub(crate) fn finish(&mut self) {
-        self.lines.flush(&mut |line| self.source.line(line));
+        self.lines
+            .flush(&mut |line| self.source.write_stderr_line(line));
     }
 
-    pub(crate) fn tail(&self) -> String {
-        self.lines.tail()
+    pub(crate) fn last_lines(&self) -> String {
+        self.lines.last_lines()
     }
 }
 
@@ -136,7 +138,7 @@ impl Lines {
     }
 
     /// Takes `bytes` and hands each complete line to `log`, which returns how many bytes the log grew by.
-    pub(crate) fn take(&mut self, bytes: &[u8], log: &mut dyn FnMut(&str) -> usize) {
+    pub(crate) fn log_bytes(&mut self, bytes: &[u8], log: &mut dyn FnMut(&str) -> usize) {
         for piece in bytes.split_inclusive(|&b| b == b'\n') {
             if self.capped {
                 return;
@@ -150,7 +152,7 @@ impl Lines {
     }
 
     /// Returns the last lines, escaped except for line ends.
-    pub(crate) fn tail(&self) -> String {
+    pub(crate) fn last_lines(&self) -> String {
         self.tail
             .split(|&b| b == b'\n')
             .map(escape)
@@ -197,7 +199,7 @@ mod tests {
             prefix + line.len()
         };
         for w in writes {
-            lines.take(w, &mut log);
+            lines.log_bytes(w, &mut log);
         }
         lines.flush(&mut log);
         out
@@ -243,7 +245,7 @@ mod tests {
     fn memory_is_bounded() {
         let mut l = Lines::new(usize::MAX);
         for _ in 0..1000 {
-            l.take(&[b'x'; 5000], &mut |_| 0);
+            l.log_bytes(&[b'x'; 5000], &mut |_| 0);
         }
         assert!(l.part.len() <= LINE + 5000 && l.tail.len() <= 3 * TAIL);
     }

@@ -2,7 +2,7 @@
 
 use galgo_io::sock::Sock;
 
-/// Standard input of a program. Only [`end`](Self::end) lets the program see the end of its input. If a request is given up, the
+/// Standard input of a program. Only [`end_body`](Self::end_body) lets the program see the end of its input. If a request is given up, the
 /// part of its body that has come must not look complete.
 #[derive(Debug)]
 pub(crate) struct ProgramInput {
@@ -12,7 +12,7 @@ pub(crate) struct ProgramInput {
 
 impl ProgramInput {
     /// Makes the input from a pipe to a program.
-    pub(crate) fn piped(pipe: Sock) -> Self {
+    pub(crate) fn from_pipe(pipe: Sock) -> Self {
         Self {
             pipe: Some(pipe),
             ended: false,
@@ -20,7 +20,7 @@ impl ProgramInput {
     }
 
     /// Makes the input of a program that has its whole input already: a file, or nothing.
-    pub(crate) fn whole() -> Self {
+    pub(crate) fn without_pipe() -> Self {
         Self {
             pipe: None,
             ended: true,
@@ -33,12 +33,12 @@ impl ProgramInput {
     }
 
     /// Ends the complete body: the program sees the end of its input.
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn end_body(&mut self) {
         (self.pipe, self.ended) = (None, true);
     }
 
     /// Closes the pipe, because the program reads no more.
-    pub(crate) fn unread(&mut self) {
+    pub(crate) fn close_pipe(&mut self) {
         self.pipe = None;
     }
 

@@ -27,7 +27,7 @@ pub(super) enum Transfer {
 pub(super) fn transfer() -> Transfer {
     static TRANSFER: std::sync::OnceLock<Transfer> = std::sync::OnceLock::new();
     *TRANSFER.get_or_init(
-        || match crate::trial::asked("GALGO_TEST_OUTPUT").as_deref() {
+        || match crate::trial::read_switch("GALGO_TEST_OUTPUT").as_deref() {
             Some("copied") => Transfer::Copied,
             Some("spliced") => Transfer::Spliced,
             _ => Transfer::Cheapest,

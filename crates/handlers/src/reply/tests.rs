@@ -20,7 +20,7 @@ use super::*;
 use crate::{
     application_settings::{Application, Protocol, To},
     relay::clock::Clocks,
-    resources::{Resources, null},
+    resources::{Resources, open_null},
     shared::{HandlersShared, OncePerProgram},
     template_settings::TemplateSettings,
     upstream::{
@@ -51,7 +51,7 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
     let (_phase, serving) = watch::channel(Phase::Serving);
     let spawner = Spawner::direct().unwrap();
     let templates = TemplateSettings::default();
-    let null = null().unwrap();
+    let null = open_null().unwrap();
     let resources = Resources::new(0, (spawner, None), null, errors.clone(), templates, serving);
     let settings = AdmissionSettings::default();
     let shared = HandlersShared {
@@ -83,7 +83,8 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
     let mut request = Request::new(head.clone(), &link, &mut client, entry);
     let source = LogSource::new(errors, id, "/p");
 
-    let lease = ExchangeLease::Application(upstream.lease(0, request.peer()).await.unwrap());
+    let lease =
+        ExchangeLease::Application(upstream.acquire_lease(0, request.peer()).await.unwrap());
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     theirs.write_all(output).unwrap();
@@ -112,8 +113,8 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
         upgrades: false,
         source,
     };
-    let exchange = Exchange::scgi(start, b"0:,".to_vec());
-    words(answering.reply(Backend::Exchange(exchange)).await)
+    let exchange = Exchange::over_scgi(start, b"0:,".to_vec());
+    words(answering.read_reply(Backend::Exchange(exchange)).await)
 }
 
 fn words(answer: Result<Answer, Fault>) -> Said {
@@ -139,7 +140,7 @@ fn words(answer: Result<Answer, Fault>) -> Said {
     for (is, word) in [(output.nph, ", untouched"), (output.discard, ", dropped")] {
         words.push_str(if is { word } else { "" });
     }
-    let body = output.producer.out().front();
+    let body = output.producer.pending_output().first_part();
     (words, String::from_utf8_lossy(body).into_owned())
 }
 

@@ -16,8 +16,8 @@ use galgo_proto::target::{Target, UrlPath};
 
 /// The path that is asked for, as it came; what no target holds is looked at all the same.
 fn asked(path: &str) -> UrlPath<'static> {
-    let target = Target::passed_on(None, path.into(), None, usize::MAX, false)
-        .unwrap_or(Target::decoded(String::new(), None, path.into()));
+    let target = Target::from_gateway(None, path.into(), None, usize::MAX, false)
+        .unwrap_or(Target::from_decoded(String::new(), None, path.into()));
     Box::leak(Box::new(target)).url_path()
 }
 
@@ -93,7 +93,7 @@ fn files_of_php_cgi_share_its_template() {
     let python = (".pyx".to_owned(), "/usr/bin/python3".into());
     site.cgi.interpreters = Arc::new(vec![php, python]);
     let of = |name: &str| {
-        let found = program(&site.cgi, "/", UrlPath::plain(name.as_bytes())).unwrap();
+        let found = find_program(&site.cgi, "/", UrlPath::from_clean(name.as_bytes())).unwrap();
         let file = found.template_file().into_string().unwrap();
         (found.shares_template(), file)
     };
@@ -136,7 +136,7 @@ fn s4_1_5_the_first_existing_file_on_the_path_is_the_program() {
     for prefix in ["/cgi-bin", ""] {
         for (path, script, info) in table {
             let path = format!("{prefix}{path}");
-            let found = program(&site.cgi, &format!("{prefix}/"), asked(&path)).unwrap();
+            let found = find_program(&site.cgi, &format!("{prefix}/"), asked(&path)).unwrap();
             assert_eq!(
                 found.script_name,
                 format!("{prefix}{script}").as_bytes(),
@@ -193,7 +193,7 @@ fn what_is_no_program_is_not_found() {
     ];
     for path in table {
         let path = format!("/cgi-bin{path}");
-        let found = program(&site.cgi, "/cgi-bin/", asked(&path));
+        let found = find_program(&site.cgi, "/cgi-bin/", asked(&path));
         assert_eq!(found, Err(Fault::NotFound), "{path}");
     }
 }
@@ -227,7 +227,7 @@ fn what_may_not_run_is_forbidden_in_words() {
     ];
     for (path, want) in table {
         let path = format!("/cgi-bin{path}");
-        match program(&site.cgi, "/cgi-bin/", asked(&path)) {
+        match find_program(&site.cgi, "/cgi-bin/", asked(&path)) {
             Err(Fault::Refused(why)) => assert!(why.contains(want), "{path}: {why}"),
             other => panic!("{path}: {other:?}"),
         }
@@ -239,7 +239,7 @@ fn interpreted_files_need_no_executable_bit() {
     let site = site();
     for (path, info) in [("/page.php", ""), ("/sub/page.php/a", "/a")] {
         let path = format!("/cgi-bin{path}");
-        let found = program(&site.cgi, "/cgi-bin/", asked(&path)).unwrap();
+        let found = find_program(&site.cgi, "/cgi-bin/", asked(&path)).unwrap();
         assert_eq!(
             found.interpreter.as_deref(),
             Some(Path::new("/usr/bin/php-cgi"))
@@ -261,7 +261,7 @@ fn a_route_of_one_program_hands_it_all_the_rest() {
         ("/", "/x/y", "", "/x/y"),
     ];
     for (route, path, script, info) in table {
-        let found = program(&cgi, route, asked(path)).unwrap();
+        let found = find_program(&cgi, route, asked(path)).unwrap();
         assert_eq!(
             (found.script_name, found.path_info),
             (script.as_bytes(), info.as_bytes())
@@ -274,19 +274,25 @@ fn a_route_of_one_program_hands_it_all_the_rest() {
         assert_eq!(found.path_translated, translated);
     }
     fs::remove_file(&file).unwrap();
-    assert_eq!(program(&cgi, "/app", asked("/app")), Err(Fault::NotFound));
+    assert_eq!(
+        find_program(&cgi, "/app", asked("/app")),
+        Err(Fault::NotFound)
+    );
 }
 
 #[test]
 fn new_and_replaced_programs_are_found_at_once() {
     let site = site();
     let bin = site.dir.path().join("bin");
-    assert_eq!(program(&site.cgi, "/", asked("/new")), Err(Fault::NotFound));
+    assert_eq!(
+        find_program(&site.cgi, "/", asked("/new")),
+        Err(Fault::NotFound)
+    );
     put(&bin.join("new"), 0o755);
-    assert!(program(&site.cgi, "/", asked("/new")).is_ok());
+    assert!(find_program(&site.cgi, "/", asked("/new")).is_ok());
     fs::rename(bin.join("plain"), bin.join("new")).unwrap();
     assert!(matches!(
-        program(&site.cgi, "/", asked("/new")),
+        find_program(&site.cgi, "/", asked("/new")),
         Err(Fault::Refused(_))
     ));
 }
@@ -298,9 +304,9 @@ fn so_many_folders_are_looked_into() {
         let folders = "d/".repeat(depth);
         fs::create_dir_all(site.dir.path().join("bin").join(&folders)).unwrap();
         put(&site.dir.path().join(format!("bin/{folders}prog")), 0o755);
-        let with_info = program(&site.cgi, "/", asked(&format!("/{folders}prog/info")));
+        let with_info = find_program(&site.cgi, "/", asked(&format!("/{folders}prog/info")));
         assert_eq!(with_info.is_ok(), is_found, "{depth}");
         // Without PATH_INFO it is found by one look.
-        assert!(program(&site.cgi, "/", asked(&format!("/{folders}prog"))).is_ok());
+        assert!(find_program(&site.cgi, "/", asked(&format!("/{folders}prog"))).is_ok());
     }
 }

@@ -33,7 +33,7 @@ impl Addresses {
     }
 
     /// Returns whether the client's address is among these addresses.
-    pub fn has(&self, link: &Link) -> bool {
+    pub fn contains_client(&self, link: &Link) -> bool {
         self.all
             || match link.remote_ip {
                 Some(ip) => self.blocks.iter().any(|block| block.contains(ip)),
@@ -59,13 +59,13 @@ pub enum AccessDecision {
 
 impl Access {
     /// Decides whether a request with this method may be answered.
-    pub fn judge(&self, link: &Link, method: &Method) -> AccessDecision {
-        if !self.answers(method) {
+    pub fn judge_request(&self, link: &Link, method: &Method) -> AccessDecision {
+        if !self.answers_method(method) {
             let allow = self.allowed_methods();
-            return AccessDecision::OtherMethod(Response::new(405).with("Allow", allow));
+            return AccessDecision::OtherMethod(Response::new(405).with_field("Allow", allow));
         }
-        let known = self.allow.is_empty() || self.allow.has(link);
-        let denied = self.deny.has(link);
+        let known = self.allow.is_empty() || self.allow.contains_client(link);
+        let denied = self.deny.contains_client(link);
         match (known && !denied, self.any) {
             (true, true) => AccessDecision::Trusted,
             (true, false) => AccessDecision::Allowed,
@@ -75,20 +75,20 @@ impl Access {
         }
     }
 
-    fn answers(&self, method: &Method) -> bool {
-        let get = *method == Method::Head && self.names("GET");
-        self.methods.is_empty() || self.names(method.as_str()) || get
+    fn answers_method(&self, method: &Method) -> bool {
+        let get = *method == Method::Head && self.names_method("GET");
+        self.methods.is_empty() || self.names_method(method.as_str()) || get
     }
 
     fn allowed_methods(&self) -> String {
         let mut names = self.methods.clone();
-        if self.names("GET") && !self.names("HEAD") {
+        if self.names_method("GET") && !self.names_method("HEAD") {
             names.push("HEAD".into());
         }
         names.join(", ")
     }
 
-    fn names(&self, method: &str) -> bool {
+    fn names_method(&self, method: &str) -> bool {
         self.methods.iter().any(|own| own == method)
     }
 }

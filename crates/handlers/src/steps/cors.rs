@@ -66,7 +66,7 @@ impl Cors {
 
     /// Returns the origin that may read the response; `None` if the request names no origin, or a forbidden origin.
     fn allowed(&self, head: &Head) -> Option<&str> {
-        let origin = head.fields.first("origin")?;
+        let origin = head.fields.first_value("origin")?;
         if self.origins.is_empty() {
             return Some("*");
         }
@@ -78,5 +78,7 @@ impl Cors {
 
 fn is_preflight(head: &Head) -> bool {
     let options = matches!(&head.method, Method::Other(name) if name == "OPTIONS");
-    options && head.fields.has("access-control-request-method") && head.fields.has("origin")
+    options
+        && head.fields.has_field("access-control-request-method")
+        && head.fields.has_field("origin")
 }

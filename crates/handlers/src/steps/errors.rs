@@ -12,13 +12,13 @@ pub struct Errors(pub Vec<((u16, u16), String)>);
 impl Errors {
     /// Returns the path of the page that replaces a response that galgo made itself; `None` if the response stays. Responses of
     /// programs and of the configuration stay, whatever their status.
-    pub fn page(&self, response: &Response) -> Option<&str> {
+    pub fn replacement_page(&self, response: &Response) -> Option<&str> {
         let own = matches!(response.body, Body::Bytes(_) | Body::Empty);
-        own.then(|| self.of(response.status))?
+        own.then(|| self.page_for_status(response.status))?
     }
 
     /// Returns the path of the page for a status.
-    pub fn of(&self, status: u16) -> Option<&str> {
+    pub fn page_for_status(&self, status: u16) -> Option<&str> {
         let mut pages = self.0.iter().filter(|_| status >= 400);
         let found = pages.find(|((from, to), _)| (*from..=*to).contains(&status));
         found.map(|(_, path)| path.as_str())
@@ -27,14 +27,14 @@ impl Errors {
 
 /// Returns the request for the page of a status. REQUEST_URI stays that of the client's request; conditional fields are removed,
 /// because they are about another file. `None`: the page's path is not valid.
-pub fn request(asked: &Head, mut head: Head, status: u16) -> Option<Head> {
+pub fn page_request(asked: &Head, mut head: Head, status: u16) -> Option<Head> {
     head.fields.remove(&cond::FIELDS);
     if status == 401 {
         // The credentials are wrong: the page's route would verify them again and log another failure.
         head.fields.remove(&["authorization"]);
     }
     let (path, query) = (head.target.path().to_vec(), head.target.query().to_owned());
-    head.target = redirect::at(&asked.target, path, Some(query))?;
+    head.target = redirect::target_at(&asked.target, path, Some(query))?;
     Some(head)
 }
 
@@ -62,7 +62,7 @@ pub fn with_page(error: Response, mut page: Response) -> Result<Response, (Respo
     for (name, value) in kept.filter(|(name, _)| is_one_of(name, &KEPT)) {
         page.fields.push(name, value);
     }
-    if !page.fields.has("cache-control") {
+    if !page.fields.has_field("cache-control") {
         page.fields.push("Cache-Control", "no-store");
     }
     Ok(page)

@@ -60,7 +60,7 @@ impl TypePattern {
     }
 
     /// Returns whether a media type, without parameters, fits the pattern.
-    pub fn fits(&self, media: &str) -> bool {
+    pub fn matches_type(&self, media: &str) -> bool {
         match self {
             Self::Any => true,
             Self::Exact(own) => own.eq_ignore_ascii_case(media),
@@ -73,7 +73,7 @@ impl TypePattern {
 
 /// Returns the media type of a response, without parameters; empty if the response has none.
 pub(super) fn media_type(fields: &Fields) -> &str {
-    let value = fields.first("content-type").unwrap_or_default();
+    let value = fields.first_value("content-type").unwrap_or_default();
     let media = value.split(|&b| b == b';').next().unwrap_or_default();
     str::from_utf8(media).unwrap_or_default().trim()
 }
@@ -83,17 +83,17 @@ impl HeaderRule {
         let status = response.status;
         let of = |(from, to): &(u16, u16)| (*from..=*to).contains(&status);
         let statuses = self.statuses.is_empty() || self.statuses.iter().any(of);
-        statuses && (self.types.is_empty() || self.fits(media_type(&response.fields)))
+        statuses && (self.types.is_empty() || self.matches_type(media_type(&response.fields)))
     }
 
-    fn fits(&self, media: &str) -> bool {
-        self.types.iter().any(|pattern| pattern.fits(media))
+    fn matches_type(&self, media: &str) -> bool {
+        self.types.iter().any(|pattern| pattern.matches_type(media))
     }
 }
 
 impl FieldChanges {
     /// Makes the changes.
-    pub fn apply(&self, fields: &mut Fields) {
+    pub fn apply_to(&self, fields: &mut Fields) {
         if !self.remove.is_empty() || !self.set.is_empty() {
             let is_own = |name: &[u8], own: &str| name.eq_ignore_ascii_case(own.as_bytes());
             let is_set = |name: &[u8]| self.set.iter().any(|(own, _)| is_own(name, own));
@@ -103,7 +103,7 @@ impl FieldChanges {
             fields.push(name, value);
         }
         for (name, value) in &self.default {
-            if !fields.has(name) {
+            if !fields.has_field(name) {
                 fields.push(name, value);
             }
         }
@@ -126,13 +126,16 @@ impl Headers {
     pub fn change_response(&self, response: &mut Response) {
         for rule in &self.rules {
             if rule.applies(response) {
-                rule.changes.apply(&mut response.fields);
+                rule.changes.apply_to(&mut response.fields);
             }
         }
         let lasts = response.status < 400 && !self.expires.is_empty();
-        if lasts && !response.fields.has("cache-control") {
+        if lasts && !response.fields.has_field("cache-control") {
             let media = media_type(&response.fields);
-            let found = self.expires.iter().find(|(pattern, _)| pattern.fits(media));
+            let found = self
+                .expires
+                .iter()
+                .find(|(pattern, _)| pattern.matches_type(media));
             if let Some((_, value)) = found {
                 response.fields.push("Cache-Control", value);
             }
@@ -140,10 +143,10 @@ impl Headers {
     }
 
     /// Returns the head that the handler sees; `None` if nothing changes.
-    pub fn request(&self, head: &Head) -> Option<Head> {
+    pub fn change_request(&self, head: &Head) -> Option<Head> {
         let changes = self.request.as_ref()?;
         let mut head = head.clone();
-        changes.apply(&mut head.fields);
+        changes.apply_to(&mut head.fields);
         Some(head)
     }
 }
@@ -179,7 +182,7 @@ mod tests {
         for (name, value) in [("X-A", "1"), ("x-b", "old"), ("X-B", "older"), ("X-C", "1")] {
             fields.push(name, value);
         }
-        changes.apply(&mut fields);
+        changes.apply_to(&mut fields);
         let shown: Vec<_> = fields
             .iter()
             .map(|(n, v)| (str::from_utf8(n).unwrap(), str::from_utf8(v).unwrap()))
@@ -200,7 +203,8 @@ mod tests {
                 .collect(),
             changes: FieldChanges::default(),
         };
-        let html = |status| Response::new(status).with("Content-Type", "Text/HTML; charset=utf-8");
+        let html =
+            |status| Response::new(status).with_field("Content-Type", "Text/HTML; charset=utf-8");
         for (rule, response, applies) in [
             (rule(&[], &[]), html(200), true),
             (rule(&[(200, 299)], &[]), html(404), false),

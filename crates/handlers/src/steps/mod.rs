@@ -51,20 +51,20 @@ pub struct Steps {
 
 impl Steps {
     /// Returns the answer that every client gets, because it reveals nothing about the site. `rest` is the path below the route.
-    pub fn early(&self, link: &Link, head: &Head, rest: &[u8]) -> Option<Response> {
+    pub fn early_response(&self, link: &Link, head: &Head, rest: &[u8]) -> Option<Response> {
         let redirect = self.redirect.as_ref();
         let redirected = redirect.and_then(|redirect| redirect.answer(link, head, rest));
         redirected.or_else(|| self.cors.as_ref()?.preflight(head))
     }
 
     /// Returns the head that the handler sees; `None` if no step changes it.
-    pub fn request(&self, head: &Head) -> Option<Head> {
-        self.headers.as_ref()?.request(head)
+    pub fn change_request(&self, head: &Head) -> Option<Head> {
+        self.headers.as_ref()?.change_request(head)
     }
 
     /// Adds variables for programs, besides CGI's own, to a request that may be answered.
-    pub fn grant(&self, request: &mut Request<'_>, head: &Head) {
-        variables::grant(&self.variables, request, head);
+    pub fn grant_variables(&self, request: &mut Request<'_>, head: &Head) {
+        variables::grant_variables(&self.variables, request, head);
     }
 
     /// Changes the fields of a response.
@@ -78,7 +78,12 @@ impl Steps {
     }
 
     /// Returns the response in a content coding that its client accepts.
-    pub fn coded(&self, cx: Context<'_>, request: &Request<'_>, response: Response) -> Response {
+    pub fn compress_response(
+        &self,
+        cx: Context<'_>,
+        request: &Request<'_>,
+        response: Response,
+    ) -> Response {
         match &self.compress {
             Some(compress) => compress.answer(cx, request, response),
             None => response,
@@ -88,7 +93,7 @@ impl Steps {
     /// Decides by address and method whether the client may send the request.
     pub fn decide_access(&self, link: &Link, method: &Method) -> AccessDecision {
         match &self.access {
-            Some(access) => access.judge(link, method),
+            Some(access) => access.judge_request(link, method),
             None => AccessDecision::Allowed,
         }
     }
@@ -98,7 +103,7 @@ impl Steps {
     ///
     /// # Errors
     /// A step could not decide: the request is not answered.
-    pub async fn admit(
+    pub async fn admit_request(
         &self,
         cx: Context<'_>,
         request: &mut Request<'_>,
@@ -108,7 +113,7 @@ impl Steps {
         let (refused, cause) = match (decision, &self.passwords) {
             (AccessDecision::Trusted, _) | (AccessDecision::Allowed, None) => return Ok(None),
             (AccessDecision::Allowed | AccessDecision::NeedsPassword, Some(passwords)) => {
-                return passwords.ask(cx, request, head).await;
+                return passwords.check_credentials(cx, request, head).await;
             }
             (AccessDecision::OtherMethod(response), _) => {
                 let cause = "`access` of the route does not name this method";

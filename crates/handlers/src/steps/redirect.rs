@@ -32,39 +32,39 @@ impl Redirect {
             host: &head.host,
             groups: Vec::new(),
         };
-        (scheme && port).then(|| to(self.status, &self.to, &values))
+        (scheme && port).then(|| redirect_to(self.status, &self.to, &values))
     }
 }
 
 /// Returns a redirect to the URI that a template makes.
-pub(super) fn to(status: u16, template: &TargetTemplate, values: &Values<'_>) -> Response {
-    Response::new(status).with("Location", template.uri(values))
+pub(super) fn redirect_to(status: u16, template: &TargetTemplate, values: &Values<'_>) -> Response {
+    Response::new(status).with_field("Location", template.expand_uri(values))
 }
 
 /// Returns the target of the same request at another path. `None`: no client could ask for that path.
-pub(super) fn again(
+pub(super) fn moved_target(
     target: &Target,
     template: &TargetTemplate,
     values: &Values<'_>,
 ) -> Option<Target> {
-    let (path, query) = template.path_and_query(values);
-    at(target, path, query)
+    let (path, query) = template.expand_path_and_query(values);
+    target_at(target, path, query)
 }
 
 /// Returns the target of the same request at another decoded path. The query stays if `query` is `None`.
-pub fn at(target: &Target, path: Vec<u8>, query: Option<String>) -> Option<Target> {
+pub fn target_at(target: &Target, path: Vec<u8>, query: Option<String>) -> Option<Target> {
     /// Limit for targets that galgo makes itself.
     const LONGEST: usize = 128 << 10;
     let query = query.as_deref().unwrap_or(target.query()).as_bytes();
-    let uri = target.uri().as_bytes();
-    Target::passed_on(Some(uri), path, Some(query), LONGEST, false).ok()
+    let uri = target.request_uri().as_bytes();
+    Target::from_gateway(Some(uri), path, Some(query), LONGEST, false).ok()
 }
 
 /// Returns the request that a local redirect stands for: GET (or HEAD) of its path, without a body.
 ///
 /// # Errors
 /// The location is not a path, which is the program's fault.
-pub fn local(head: &Head, location: &str) -> Result<Head, Fault> {
+pub fn local_request(head: &Head, location: &str) -> Result<Head, Fault> {
     let target = Target::parse(location.as_bytes(), 16 << 10).map_err(|_| {
         Fault::Script("its local redirect (Location: /…) is not a valid path".into())
     })?;

@@ -87,7 +87,7 @@ impl Rewrites {
         let path = head.target.path();
         let fits = self.set.matches(path);
         let mut rules = fits.iter().filter_map(|at| self.rules.get(at));
-        let (rule, groups) = rules.find_map(|rule| Some((rule, rule.groups(link, head)?)))?;
+        let (rule, groups) = rules.find_map(|rule| Some((rule, rule.match_groups(link, head)?)))?;
         let values = Values {
             target: &head.target,
             rest: path.strip_prefix(b"/").unwrap_or(path),
@@ -95,17 +95,19 @@ impl Rewrites {
             groups,
         };
         match rule.status {
-            Some(status) => Some(Rewritten::Response(redirect::to(status, &rule.to, &values))),
-            None => redirect::again(&head.target, &rule.to, &values).map(Rewritten::Target),
+            Some(status) => Some(Rewritten::Response(redirect::redirect_to(
+                status, &rule.to, &values,
+            ))),
+            None => redirect::moved_target(&head.target, &rule.to, &values).map(Rewritten::Target),
         }
     }
 }
 
 impl RewriteRule {
     /// Returns the named groups that the rule's patterns find in a request; `None` if the rule does not fit.
-    fn groups<'r>(&'r self, link: &Link, head: &'r Head) -> Option<Vec<(&'r str, Part<'r>)>> {
+    fn match_groups<'r>(&'r self, link: &Link, head: &'r Head) -> Option<Vec<(&'r str, Part<'r>)>> {
         let hosts = self.host.as_ref();
-        let host = hosts.is_none_or(|hosts| hosts.fit(&head.host).is_some());
+        let host = hosts.is_none_or(|hosts| hosts.match_closeness(&head.host).is_some());
         if !host || self.https.is_some_and(|https| https != link.https) {
             return None;
         }

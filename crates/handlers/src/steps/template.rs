@@ -45,7 +45,7 @@ pub struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    fn of(&self, name: &str) -> Part<'a> {
+    fn part_named(&self, name: &str) -> Part<'a> {
         match name {
             "path" => Part::Decoded(self.target.path()),
             "rest" => Part::Decoded(self.rest),
@@ -70,13 +70,13 @@ impl TargetTemplate {
             None => (text, None),
         };
         Ok(Self {
-            path: pieces(path, groups)?,
-            query: query.map(|query| pieces(query, groups)).transpose()?,
+            path: parse_pieces(path, groups)?,
+            query: query.map(|query| parse_pieces(query, groups)).transpose()?,
         })
     }
 
     /// Returns the text before the first name of the path, and that name.
-    pub fn begins(&self) -> (&str, Option<&str>) {
+    pub fn literal_prefix(&self) -> (&str, Option<&str>) {
         match &self.path[..] {
             [Piece::Text(text), Piece::Name(name), ..] => (text, Some(name)),
             [Piece::Text(text), ..] => (text, None),
@@ -86,12 +86,12 @@ impl TargetTemplate {
     }
 
     /// Returns a URI reference. If the template has no query, the request's query is used.
-    pub fn uri(&self, values: &Values<'_>) -> String {
+    pub fn expand_uri(&self, values: &Values<'_>) -> String {
         let mut uri = String::new();
         for piece in &self.path {
             match piece {
                 Piece::Text(text) => uri.push_str(text),
-                Piece::Name(name) => match values.of(name) {
+                Piece::Name(name) => match values.part_named(name) {
                     Part::Decoded(bytes) => encode(&mut uri, bytes, IN_PATH),
                     // Browsers treat a backslash as a slash.
                     Part::Raw(text) => uri.push_str(&text.replace('\\', "%5C")),
@@ -102,7 +102,7 @@ impl TargetTemplate {
         let slashes = uri.bytes().take_while(|&b| b == b'/').count();
         uri.drain(1..slashes.max(1).min(uri.len().max(1)));
         // Omit an empty query: such a template drops the request's own.
-        if let Some(query) = self.query(values).filter(|query| !query.is_empty()) {
+        if let Some(query) = self.expand_query(values).filter(|query| !query.is_empty()) {
             uri.push('?');
             uri.push_str(&query);
         }
@@ -110,21 +110,24 @@ impl TargetTemplate {
     }
 
     /// Returns a decoded path and the query; `None`: the query of the request stays.
-    pub fn path_and_query(&self, values: &Values<'_>) -> (Vec<u8>, Option<String>) {
+    pub fn expand_path_and_query(&self, values: &Values<'_>) -> (Vec<u8>, Option<String>) {
         let mut path = Vec::new();
         for piece in &self.path {
             match piece {
                 Piece::Text(text) => path.extend_from_slice(text.as_bytes()),
-                Piece::Name(name) => match values.of(name) {
+                Piece::Name(name) => match values.part_named(name) {
                     Part::Decoded(bytes) => path.extend_from_slice(bytes),
                     Part::Raw(text) => path.extend_from_slice(text.as_bytes()),
                 },
             }
         }
-        (path, self.query.as_ref().and_then(|_| self.query(values)))
+        (
+            path,
+            self.query.as_ref().and_then(|_| self.expand_query(values)),
+        )
     }
 
-    fn query(&self, values: &Values<'_>) -> Option<String> {
+    fn expand_query(&self, values: &Values<'_>) -> Option<String> {
         let Some(pieces) = &self.query else {
             let own = values.target.query();
             return (!own.is_empty()).then(|| own.to_owned());
@@ -133,7 +136,7 @@ impl TargetTemplate {
         for piece in pieces {
             match piece {
                 Piece::Text(text) => query.push_str(text),
-                Piece::Name(name) => match values.of(name) {
+                Piece::Name(name) => match values.part_named(name) {
                     Part::Decoded(bytes) => encode(&mut query, bytes, IN_QUERY),
                     Part::Raw(text) => query.push_str(text),
                 },
@@ -147,7 +150,7 @@ impl TargetTemplate {
     }
 }
 
-fn pieces(mut text: &str, groups: &[&str]) -> Result<Vec<Piece>, String> {
+fn parse_pieces(mut text: &str, groups: &[&str]) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
     while let Some((before, rest)) = text.split_once('{') {
         let (name, behind) = rest.split_once('}').ok_or("\"{\" is not closed by \"}\"")?;
@@ -194,9 +197,9 @@ mod tests {
             host: "h.example",
             groups: vec![("id", Part::Decoded(target.path()))],
         };
-        let (path, query) = template.path_and_query(&values);
+        let (path, query) = template.expand_path_and_query(&values);
         let path = String::from_utf8_lossy(&path).into_owned();
-        (template.uri(&values), path, query)
+        (template.expand_uri(&values), path, query)
     }
 
     #[test]

@@ -63,9 +63,9 @@ impl Tries {
             groups: Vec::new(),
         };
         for template in &self.paths {
-            let (path, query) = template.path_and_query(&values);
+            let (path, query) = template.expand_path_and_query(&values);
             let below = path.strip_prefix(route_path.as_bytes());
-            let is_file = below.map(|below| files::has(files, below));
+            let is_file = below.map(|below| files::has_file(files, below));
             let is_there = is_file.transpose()?.unwrap_or(false)
                 || program_of(programs, route_path, &path)?
                     .is_some_and(|program| own.ends_with(&path[program.len()..]));
@@ -76,11 +76,14 @@ impl Tries {
             if path == own || path.strip_suffix(b"/") == Some(own) {
                 return Ok(Tried::AsItIs);
             }
-            return Ok(again(redirect::at(target, path, query), Tried::Found));
+            return Ok(retry_at(
+                redirect::target_at(target, path, query),
+                Tried::Found,
+            ));
         }
         let next = match &self.last {
             Last::Status(status) => return Ok(Tried::Status(*status)),
-            Last::Path(template) => redirect::again(target, template, &values),
+            Last::Path(template) => redirect::moved_target(target, template, &values),
         };
         if let Some(next) = &next {
             let program = program_of(programs, route_path, next.path())?;
@@ -90,7 +93,7 @@ impl Tries {
                 return Ok(Tried::AsItIs);
             }
         }
-        Ok(again(next, Tried::Again))
+        Ok(retry_at(next, Tried::Again))
     }
 }
 
@@ -105,7 +108,7 @@ fn program_of<'p>(
     Ok(length.and_then(|length| path.get(..length)))
 }
 
-fn again(target: Option<Target>, tried: fn(Box<Target>) -> Tried) -> Tried {
+fn retry_at(target: Option<Target>, tried: fn(Box<Target>) -> Tried) -> Tried {
     match target {
         Some(target) => tried(Box::new(target)),
         None => Tried::Status(404),

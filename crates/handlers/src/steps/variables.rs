@@ -36,18 +36,21 @@ impl PartialEq for Pattern {
 }
 
 impl VariableRule {
-    fn holds(&self, link: &Link, head: &Head) -> bool {
+    fn applies_to(&self, link: &Link, head: &Head) -> bool {
         let fits = |pattern: &Option<Pattern>, text: &[u8]| {
             pattern.as_ref().is_none_or(|own| own.0.is_match(text))
         };
         let (method, hosts) = (head.method.as_str(), self.host.as_ref());
         (self.methods.is_empty() || self.methods.iter().any(|own| own == method))
-            && hosts.is_none_or(|own| own.fit(&head.host).is_some())
-            && self.from.as_ref().is_none_or(|own| own.has(link))
+            && hosts.is_none_or(|own| own.match_closeness(&head.host).is_some())
+            && self
+                .from
+                .as_ref()
+                .is_none_or(|own| own.contains_client(link))
             && fits(&self.path, head.target.path())
             && fits(&self.query, head.target.query().as_bytes())
             && self.headers.iter().all(|(name, pattern)| {
-                let mut values = head.fields.all(name).peekable();
+                let mut values = head.fields.all_values(name).peekable();
                 match values.peek() {
                     None => pattern.0.is_match(b""),
                     Some(_) => values.any(|value| pattern.0.is_match(value)),
@@ -57,9 +60,13 @@ impl VariableRule {
 }
 
 /// Returns names and values of the variables whose rules hold for a request. If two rules set a name, the later rule wins.
-pub fn given<'r>(rules: &'r [VariableRule], link: &Link, head: &Head) -> Vec<(&'r str, &'r str)> {
+pub fn matching_variables<'r>(
+    rules: &'r [VariableRule],
+    link: &Link,
+    head: &Head,
+) -> Vec<(&'r str, &'r str)> {
     let mut set: Vec<(&str, &str)> = Vec::new();
-    for rule in rules.iter().filter(|rule| rule.holds(link, head)) {
+    for rule in rules.iter().filter(|rule| rule.applies_to(link, head)) {
         for (name, value) in &rule.set {
             set.retain(|(known, _)| known != name);
             set.push((name, value));
@@ -69,9 +76,9 @@ pub fn given<'r>(rules: &'r [VariableRule], link: &Link, head: &Head) -> Vec<(&'
 }
 
 /// Gives a request the variables of the rules that hold for it. Variables from an authorizer stay.
-pub(super) fn grant(rules: &[VariableRule], request: &mut Request<'_>, head: &Head) {
+pub(super) fn grant_variables(rules: &[VariableRule], request: &mut Request<'_>, head: &Head) {
     let granted = &mut request.granted;
-    for (name, value) in given(rules, request.link, head) {
+    for (name, value) in matching_variables(rules, request.link, head) {
         if !granted.iter().any(|(known, _)| known == name) {
             granted.push((name.to_owned(), value.into()));
         }

@@ -25,7 +25,7 @@ const SHORT: Fault = Fault::Busy("no descriptors are left for another connection
 const FULL: Fault = Fault::Busy("the application takes no more connections: its backlog is full");
 
 /// Describes an error and its fix.
-fn words(e: &io::Error) -> String {
+fn explain_error(e: &io::Error) -> String {
     match e.kind() {
         io::ErrorKind::NotFound => "there is no such socket. Start the application, or correct the path".into(),
         io::ErrorKind::ConnectionRefused => "nobody listens there. Start the application".into(),
@@ -39,7 +39,7 @@ fn words(e: &io::Error) -> String {
 }
 
 /// Returns the account that controls the path of a Unix socket, if that is neither root nor the server's user.
-pub(super) fn others(address: &Address) -> Option<u32> {
+pub(super) fn controlling_account(address: &Address) -> Option<u32> {
     match address {
         Address::Unix(path) => trusted_path::others_account(path, effective_uid()),
         Address::Tcp(_) => None,
@@ -57,15 +57,15 @@ pub(super) async fn connect(
         Address::Unix(path) if let Some(account) = account => {
             timeout_at(by, Box::pin(others_socket(path, account))).await
         }
-        Address::Unix(path) => timeout_at(by, unix(path)).await,
-        Address::Tcp(at) => timeout_at(by, tcp(*at)).await,
+        Address::Unix(path) => timeout_at(by, connect_unix(path)).await,
+        Address::Tcp(at) => timeout_at(by, connect_tcp(*at)).await,
     };
     match done {
         Ok(Ok(sock)) => Ok(sock),
         Ok(Err(e)) if is_shortage(&e) => Err(SHORT),
         Ok(Err(e)) => Err(Fault::Script(format!(
             "the application at {address} cannot be reached: {}",
-            words(&e)
+            explain_error(&e)
         ))),
         Err(_elapsed) if matches!(address, Address::Unix(_)) => Err(FULL),
         Err(_elapsed) => Err(Fault::Late(format!(
@@ -75,9 +75,9 @@ pub(super) async fn connect(
 }
 
 /// Connects to a worker of the server's own by the file of its socket, which has no name.
-pub(super) async fn worker(file: &OwnedFd, within: Duration) -> Result<Sock, Fault> {
+pub(super) async fn connect_to_worker(file: &OwnedFd, within: Duration) -> Result<Sock, Fault> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    match timeout_at(Instant::now() + within, unix(Path::new(&path))).await {
+    match timeout_at(Instant::now() + within, connect_unix(Path::new(&path))).await {
         Ok(Ok(sock)) => Ok(sock),
         Ok(Err(e)) if is_shortage(&e) => Err(SHORT),
         Ok(Err(e)) => Err(Fault::Script(format!("its worker cannot be reached: {e}"))),
@@ -87,20 +87,20 @@ pub(super) async fn worker(file: &OwnedFd, within: Duration) -> Result<Sock, Fau
 
 async fn others_socket(path: &Path, account: u32) -> io::Result<Sock> {
     let path = path.to_owned();
-    let found = waiting::for_owner(account.into(), move || trusted_path::resolve(&path)).await;
+    let found = waiting::run_for_owner(account.into(), move || trusted_path::resolve(&path)).await;
     let found = found.ok_or_else(|| io::Error::other("its file system does not answer"))??;
     let path = format!("/proc/self/fd/{}", found.file.as_raw_fd());
-    unix(Path::new(&path)).await
+    connect_unix(Path::new(&path)).await
 }
 
 /// Connects to a Unix socket. The connection is made at once unless the backlog is full: no event tells when it has room, so that
 /// each tick tries again.
-async fn unix(path: &Path) -> io::Result<Sock> {
+async fn connect_unix(path: &Path) -> io::Result<Sock> {
     let address = SocketAddrUnix::new(path)?;
     let fd = socket(AddressFamily::UNIX)?;
     loop {
         match connect_to(&fd, &address) {
-            Ok(()) => return Ok(Sock::asking(fd)),
+            Ok(()) => return Ok(Sock::for_requests(fd)),
             Err(Errno::AGAIN) => tick::next().await,
             Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -108,7 +108,7 @@ async fn unix(path: &Path) -> io::Result<Sock> {
     }
 }
 
-async fn tcp(at: std::net::SocketAddr) -> io::Result<Sock> {
+async fn connect_tcp(at: std::net::SocketAddr) -> io::Result<Sock> {
     let family = match at {
         std::net::SocketAddr::V4(_) => AddressFamily::INET,
         std::net::SocketAddr::V6(_) => AddressFamily::INET6,
@@ -119,7 +119,7 @@ async fn tcp(at: std::net::SocketAddr) -> io::Result<Sock> {
         Err(e) => return Err(e.into()),
     }
     let sock = Sock::new(fd);
-    sock.writable().await?;
+    sock.wait_until_writable().await?;
     sockopt::socket_error(&sock)??;
     // Requests are written whole; waiting for more data would only delay them.
     sockopt::set_tcp_nodelay(&sock, true)?;
@@ -135,7 +135,7 @@ fn socket(family: AddressFamily) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// In words, with the fix.
-pub fn probe(address: &Address) -> Result<(), String> {
+pub fn check_reachable(address: &Address) -> Result<(), String> {
     use std::os::unix::net::UnixStream;
     let done = match address {
         Address::Unix(path) => UnixStream::connect(path).map(drop),
@@ -143,5 +143,5 @@ pub fn probe(address: &Address) -> Result<(), String> {
             std::net::TcpStream::connect_timeout(at, Duration::from_secs(2)).map(drop)
         }
     };
-    done.map_err(|e| format!("{} cannot be reached: {}", address, words(&e)))
+    done.map_err(|e| format!("{} cannot be reached: {}", address, explain_error(&e)))
 }

@@ -79,19 +79,19 @@ pub enum ExchangeLease {
 /// A lease on one connection to a worker of modules, for one request.
 pub trait InstanceLease: std::fmt::Debug {
     /// Returns the number of bytes after END_REQUEST's own that tell how the instance ended.
-    fn more(&self) -> usize;
+    fn exit_length(&self) -> usize;
 
     /// Decodes the bytes that tell how the instance ended.
     ///
     /// # Errors
     /// The instance has not begun.
-    fn ended(&self, more: &[u8]) -> Result<Exit, Fault>;
+    fn decode_exit(&self, more: &[u8]) -> Result<Exit, Fault>;
 
     /// Returns how the instance ended, if the connection ended before it could tell.
-    fn gone(&self) -> Exit;
+    fn exit_without_report(&self) -> Exit;
 
     /// Reports that the worker did not take the request in time: another worker replaces it.
-    fn stuck(&self);
+    fn report_stuck(&self);
 
     /// Keeps the connection for another request.
     fn give_back(self: Box<Self>, conn: Sock);
@@ -116,7 +116,7 @@ impl ExchangeLease {
 }
 
 /// Returns the connection until the response has ended.
-fn open(link: &Option<Connected>) -> Option<&Connected> {
+fn open_link(link: &Option<Connected>) -> Option<&Connected> {
     link.as_ref().filter(|link| !link.good)
 }
 
@@ -157,28 +157,28 @@ impl Exchange {
     ///
     /// # Errors
     /// The error of `put`.
-    pub fn fastcgi<E>(
+    pub fn over_fastcgi<E>(
         start: ExchangeStart,
         role: fcgi::Role,
         keep: bool,
         put: impl FnOnce(&mut fcgi::Params<'_>) -> Result<(), E>,
     ) -> Result<Box<Self>, E> {
-        let mut head = pool::take();
-        head.extend_from_slice(&fcgi::begin(ID, role, keep));
+        let mut head = pool::take_buffer();
+        head.extend_from_slice(&fcgi::begin_request(ID, role, keep));
         let mut params = fcgi::Params::new(ID, &mut head);
         put(&mut params)?;
         params.finish();
         // An instance reports its end after END_REQUEST.
         let more = match start.lease {
             ExchangeLease::Application(_) => 0,
-            ExchangeLease::Instance(ref lease) => lease.more(),
+            ExchangeLease::Instance(ref lease) => lease.exit_length(),
         };
-        let wire = ResponseFraming::Fastcgi(reply::ReplyReader::with_more(ID, more));
+        let wire = ResponseFraming::Fastcgi(reply::ReplyReader::with_extra_bytes(ID, more));
         Ok(Self::new(start, wire, head))
     }
 
     /// Sends a request over SCGI: `head` is the netstring, and `body` follows it.
-    pub fn scgi(start: ExchangeStart, head: Vec<u8>) -> Box<Self> {
+    pub fn over_scgi(start: ExchangeStart, head: Vec<u8>) -> Box<Self> {
         Self::new(start, ResponseFraming::Scgi, head)
     }
 
@@ -231,7 +231,7 @@ impl Exchange {
 
     /// Returns whether the response has ended.
     pub fn output_ended(&self) -> bool {
-        open(&self.link).is_none() && self.spill.is_empty()
+        open_link(&self.link).is_none() && self.spill.is_empty()
     }
 
     /// Returns the fault in the way the response ended.
@@ -241,7 +241,7 @@ impl Exchange {
 
     /// Returns the last lines on standard error for the log.
     pub fn stderr_tail(&self) -> String {
-        self.stderr.tail()
+        self.stderr.last_lines()
     }
 
     /// Waits for output while everything else goes on.
@@ -249,13 +249,13 @@ impl Exchange {
         loop {
             if !self.spill.is_empty() {
                 // Box the future, because few requests have output that waits.
-                return Box::pin(self.pull(client)).await;
+                return Box::pin(self.pull_spilled(client)).await;
             }
-            let Some(link) = open(&self.link) else {
+            let Some(link) = open_link(&self.link) else {
                 return Ok(OutputEvent::End);
             };
             if self.heard >= LONG || link.lease.application().is_some_and(UpstreamLease::is_long) {
-                self.out.widen();
+                self.out.reserve_large();
             }
             let raw = self.out.buffer();
             let (sending, clocks) = (&mut self.sending, &mut self.clocks);
@@ -266,7 +266,7 @@ impl Exchange {
                     if let ExchangeLease::Instance(lease) = &link.lease
                         && poll_untaken(untaken, &link.conn, cx).is_ready()
                     {
-                        lease.stuck();
+                        lease.report_stuck();
                         // Act as if the worker had ended, so that the next one is asked.
                         let ended = io::ErrorKind::ConnectionReset.into();
                         return Poll::Ready(Ok(Some(Err(ended))));
@@ -277,7 +277,7 @@ impl Exchange {
             let Some(read) = read.await? else {
                 return Ok(OutputEvent::HalfClosed);
             };
-            self.clocks.moved();
+            self.clocks.record_move();
             let before = self.out.len();
             self.receive(read);
             if self.out.len() > before {
@@ -288,7 +288,7 @@ impl Exchange {
 
     /// Takes available output without waiting, until the buffer of `out` is full or the response ends.
     pub fn drain_ready(&mut self) {
-        while let Some(link) = open(&self.link)
+        while let Some(link) = open_link(&self.link)
             && !self.out.is_full()
             && self.spill.is_empty()
         {
@@ -305,20 +305,20 @@ impl Exchange {
         match read {
             Ok(0) => {
                 self.unread = !self.sending.begun;
-                self.end(self.closed());
+                self.end_response(self.end_at_close());
             }
             Err(e) => {
                 // A Unix socket tells with this error that its peer has not read everything.
                 self.unread = e.kind() == io::ErrorKind::ConnectionReset;
                 let words = format!("the connection to the application broke: {e}");
-                self.end(Err(Fault::Script(words)));
+                self.end_response(Err(Fault::Script(words)));
             }
             Ok(n) => {
                 self.heard = self.heard.saturating_add(n);
                 if let Some(Connected { lease, .. }) = &mut self.link
                     && let ExchangeLease::Application(lease) = lease
                 {
-                    lease.heard();
+                    lease.record_response();
                 }
                 let end = match &mut self.wire {
                     ResponseFraming::Fastcgi(reply) => {
@@ -330,7 +330,7 @@ impl Exchange {
                     }
                 };
                 if let Some(end) = end {
-                    self.end(end);
+                    self.end_response(end);
                 }
             }
         }
@@ -348,9 +348,9 @@ fn decode(
 ) -> Option<ResponseEnd> {
     loop {
         let raw = out.unseen();
-        let (event, used) = match reply.step(raw) {
+        let (event, used) = match reply.next_event(raw) {
             Ok(Parsed::Partial) => {
-                out.skip(raw.len());
+                out.skip_bytes(raw.len());
                 return None;
             }
             Ok(Parsed::Complete(event, used)) => (event, used),
@@ -359,20 +359,22 @@ fn decode(
                 return Some(Err(Fault::Script(words)));
             }
         };
-        out.skip(used);
+        out.skip_bytes(used);
         match event {
-            reply::ReplyEvent::Stdout(n) => out.keep(n),
+            reply::ReplyEvent::Stdout(n) => out.keep_bytes(n),
             reply::ReplyEvent::Stderr(n) => {
-                stderr.take(&out.unseen()[..n]);
-                out.skip(n);
+                stderr.log_bytes(&out.unseen()[..n]);
+                out.skip_bytes(n);
             }
             reply::ReplyEvent::StdoutEnd => {}
-            reply::ReplyEvent::End(_, outcome) => return Some(ended(outcome, out.unseen())),
+            reply::ReplyEvent::End(_, outcome) => {
+                return Some(judge_outcome(outcome, out.unseen()));
+            }
         }
     }
 }
 
-fn ended(outcome: Outcome, rest: &[u8]) -> ResponseEnd {
+fn judge_outcome(outcome: Outcome, rest: &[u8]) -> ResponseEnd {
     let words = match outcome {
         // Bytes after the end belong to no request.
         Outcome::COMPLETE => return Ok(rest.is_empty()),
@@ -392,7 +394,7 @@ fn ended(outcome: Outcome, rest: &[u8]) -> ResponseEnd {
 
 /// Does everything but read the response: sends the request, watches the client and the clocks. Ends with a fault, or when the
 /// client half-closes.
-fn pump(
+fn pump_request(
     sending: &mut Sending,
     clocks: &mut Clocks,
     conn: &Sock,
@@ -409,11 +411,11 @@ fn poll_pump(
     cx: &mut Context<'_>,
 ) -> Poll<Result<(), Fault>> {
     loop {
-        if let Poll::Ready(fault) = clocks.poll_ring(cx) {
+        if let Poll::Ready(fault) = clocks.poll_expiry(cx) {
             return Poll::Ready(Err(fault));
         }
         match ready!(sending.poll_feed(conn, client, cx))? {
-            Fed::Moved => clocks.body_moved(),
+            Fed::Moved => clocks.record_body_move(),
             Fed::HalfClosed => return Poll::Ready(Ok(())),
         }
     }

@@ -51,10 +51,10 @@ struct IdleList {
 impl UpstreamIdlePool {
     /// Takes a connection that is still good, for the event loop `home`. The most recently used connection comes first, so that
     /// superfluous ones grow old and are closed. A connection of another event loop is taken only if `home` has none.
-    pub(crate) fn take(&self, home: usize, slot: Option<usize>) -> Option<Sock> {
+    pub(crate) fn take_connection(&self, home: usize, slot: Option<usize>) -> Option<Sock> {
         loop {
             let (sock, at) = {
-                let idle = &mut self.list().idle;
+                let idle = &mut self.lock_list().idle;
                 let fits = |i: &Idle| i.slot == slot && i.sock.is_some();
                 let own = idle.iter().rposition(|i| fits(i) && i.home == home);
                 let at = own.or_else(|| idle.iter().rposition(fits))?;
@@ -63,13 +63,17 @@ impl UpstreamIdlePool {
             };
             // The age does not matter: the sweep closes superfluous connections.
             if is_silent(&sock) {
-                return Some(if at == home { sock } else { sock.moved() });
+                return Some(if at == home {
+                    sock
+                } else {
+                    sock.without_registrations()
+                });
             }
         }
     }
 
     /// Keeps a connection, if fewer than `most` are kept.
-    pub(crate) fn put(
+    pub(crate) fn keep_connection(
         self: &Arc<Self>,
         mut sock: Sock,
         home: usize,
@@ -79,14 +83,14 @@ impl UpstreamIdlePool {
         if *self.ended.borrow() {
             return;
         }
-        sock.rest();
+        sock.unwatch_room();
         let one = Idle {
             sock: Some(sock),
             home,
             since: Instant::now(),
             slot,
         };
-        let mut list = self.list();
+        let mut list = self.lock_list();
         if list.idle.len() >= most {
             // Close it without the lock, as always: `one` is dropped after `list`.
             return;
@@ -102,14 +106,14 @@ impl UpstreamIdlePool {
 
     /// Closes the connection that has waited longest.
     pub(super) fn close_oldest(&self) {
-        let oldest = self.list().idle.pop_front();
+        let oldest = self.lock_list().idle.pop_front();
         drop(oldest);
     }
 
     /// Closes the connections of one slot.
     pub(crate) fn close_slot(&self, slot: usize) {
         let mut its = Vec::new();
-        let mut list = self.list();
+        let mut list = self.lock_list();
         while let Some(at) = list.idle.iter().position(|i| i.slot == Some(slot)) {
             its.extend(list.idle.remove(at));
         }
@@ -118,34 +122,34 @@ impl UpstreamIdlePool {
     }
 
     /// Closes all connections.
-    pub(super) fn close(&self) {
-        let all = std::mem::take(&mut self.list().idle);
+    pub(super) fn close_all(&self) {
+        let all = std::mem::take(&mut self.lock_list().idle);
         drop(all);
     }
 
     /// Closes all connections, and keeps none from now on.
-    pub(crate) fn end(&self) {
+    pub(crate) fn close_for_good(&self) {
         self.ended.send_replace(true);
-        self.close();
+        self.close_all();
     }
 
     /// Closes connections that were idle too long, or that the other side has closed. Returns when to look again; `None` if no
     /// connection is left.
-    fn sweep(&self) -> Option<Instant> {
+    fn sweep_idle(&self) -> Option<Instant> {
         let mut at = 0;
-        while let Some((sock, since)) = self.lend(at) {
+        while let Some((sock, since)) = self.lend_for_check(at) {
             let good = since.elapsed() < IDLE && is_silent(&sock);
             at = self.take_back(sock, good);
         }
-        let mut list = self.list();
+        let mut list = self.lock_list();
         let oldest = list.idle.front().map(|i| i.since + IDLE);
         list.swept = oldest.is_some();
         Some(oldest?.min(Instant::now() + LOOK))
     }
 
     /// Takes the connection at that index out of the list for a check. Also returns since when it has waited.
-    fn lend(&self, at: usize) -> Option<(Sock, Instant)> {
-        let idle = &mut self.list().idle;
+    fn lend_for_check(&self, at: usize) -> Option<(Sock, Instant)> {
+        let idle = &mut self.lock_list().idle;
         let one = idle.get_mut(at)?;
         Some((one.sock.take()?, one.since))
     }
@@ -153,7 +157,7 @@ impl UpstreamIdlePool {
     /// Puts a lent connection back, unless it has to be closed: either it is not `good`, or the pool was closed meanwhile.
     /// Returns the index of the next connection.
     fn take_back(&self, sock: Sock, good: bool) -> usize {
-        let mut list = self.list();
+        let mut list = self.lock_list();
         let Some(at) = list.idle.iter().position(|i| i.sock.is_none()) else {
             drop(list);
             return 0;
@@ -167,7 +171,7 @@ impl UpstreamIdlePool {
         at
     }
 
-    fn list(&self) -> MutexGuard<'_, IdleList> {
+    fn lock_list(&self) -> MutexGuard<'_, IdleList> {
         lock(&self.list)
     }
 }
@@ -175,12 +179,12 @@ impl UpstreamIdlePool {
 /// Closes connections that grow old, until none is left or no further request can come. A server that drains does not wait for
 /// this task.
 async fn sweep_all(pool: Weak<UpstreamIdlePool>, mut ended: watch::Receiver<bool>) {
-    let sweep = || pool.upgrade()?.sweep();
+    let sweep = || pool.upgrade()?.sweep_idle();
     while let Some(next) = sweep() {
         tokio::select! {
             () = tokio::time::sleep_until(next.into()) => {}
             _ = ended.wait_for(|ended| *ended) => {
-                return pool.upgrade().iter().for_each(|pool| pool.close());
+                return pool.upgrade().iter().for_each(|pool| pool.close_all());
             }
         }
     }
@@ -206,17 +210,17 @@ mod tests {
     fn one(pool: &Arc<UpstreamIdlePool>) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        pool.put(Sock::asking(OwnedFd::from(ours)), 0, None, 8);
+        pool.keep_connection(Sock::for_requests(OwnedFd::from(ours)), 0, None, 8);
         theirs
     }
 
     #[tokio::test]
     async fn nothing_waits_for_those_that_nobody_can_ask_for() {
-        for ends in [UpstreamIdlePool::end, |_: &UpstreamIdlePool| ()] {
+        for ends in [UpstreamIdlePool::close_for_good, |_: &UpstreamIdlePool| ()] {
             let local = LocalSet::new();
             let pool = Arc::new(UpstreamIdlePool::default());
             let theirs = local.run_until(async { one(&pool) }).await;
-            assert_eq!(pool.list().idle.len(), 1);
+            assert_eq!(pool.lock_list().idle.len(), 1);
             ends(&pool);
             drop(pool);
             assert!(timeout(IDLE / 2, local).await.is_ok());
@@ -231,11 +235,11 @@ mod tests {
         let pool = Arc::new(UpstreamIdlePool::default());
         let (open, closed) = local.run_until(async { (one(&pool), one(&pool)) }).await;
         drop(closed);
-        let next = pool.sweep().unwrap();
+        let next = pool.sweep_idle().unwrap();
         assert!(next <= Instant::now() + LOOK);
-        assert_eq!(pool.list().idle.len(), 1);
+        assert_eq!(pool.lock_list().idle.len(), 1);
         drop(open);
-        assert_eq!(pool.sweep(), None);
+        assert_eq!(pool.sweep_idle(), None);
     }
 
     #[tokio::test]
@@ -244,15 +248,15 @@ mod tests {
         let local = LocalSet::new();
         let pool = Arc::new(UpstreamIdlePool::default());
         let mut theirs = local.run_until(async { one(&pool) }).await;
-        let (sock, _) = pool.lend(0).unwrap();
-        assert!(pool.take(0, None).is_none());
+        let (sock, _) = pool.lend_for_check(0).unwrap();
+        assert!(pool.take_connection(0, None).is_none());
         pool.take_back(sock, true);
-        let sock = pool.take(0, None).unwrap();
-        pool.put(sock, 0, None, 8);
-        let (sock, _) = pool.lend(0).unwrap();
-        pool.close();
+        let sock = pool.take_connection(0, None).unwrap();
+        pool.keep_connection(sock, 0, None, 8);
+        let (sock, _) = pool.lend_for_check(0).unwrap();
+        pool.close_all();
         pool.take_back(sock, true);
-        assert!(pool.list().idle.is_empty());
+        assert!(pool.lock_list().idle.is_empty());
         assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
     }
 
@@ -260,8 +264,8 @@ mod tests {
     async fn after_the_end_none_is_kept() {
         let local = LocalSet::new();
         let pool = Arc::new(UpstreamIdlePool::default());
-        pool.end();
+        pool.close_for_good();
         let _theirs = local.run_until(async { one(&pool) }).await;
-        assert!(pool.list().idle.is_empty());
+        assert!(pool.lock_list().idle.is_empty());
     }
 }

@@ -69,7 +69,7 @@ impl Upstream {
         let owners = owners.filter(|_| config.remit.is_some());
         let to = match &config.to {
             To::Address(address) => {
-                UpstreamTarget::Address(address.clone(), connect::others(address))
+                UpstreamTarget::Address(address.clone(), connect::controlling_account(address))
             }
             To::Workers(workers) => UpstreamTarget::Slots {
                 slots: Arc::new(WorkerSlots::new(workers, owners.cloned())?),
@@ -94,12 +94,12 @@ impl Upstream {
     }
 
     /// Keeps no connection from now on, because no new request will come.
-    pub fn close(&self) {
-        self.idle.end();
+    pub fn stop_keeping(&self) {
+        self.idle.close_for_good();
     }
 
     /// Replaces the workers, one after the other.
-    pub fn renew(&self) {
+    pub fn renew_workers(&self) {
         if let UpstreamTarget::Slots { renew, .. } = &self.to {
             renew.send_replace(());
         }
@@ -109,11 +109,15 @@ impl Upstream {
     ///
     /// # Errors
     /// No permit is free within `queue_wait`, or no worker can be started.
-    pub async fn lease(self: &Arc<Self>, home: usize, peer: Peer) -> Result<UpstreamLease, Fault> {
+    pub async fn acquire_lease(
+        self: &Arc<Self>,
+        home: usize,
+        peer: Peer,
+    ) -> Result<UpstreamLease, Fault> {
         let permit = self.admission.admit(peer, None).await?;
         let slot = match &self.to {
             UpstreamTarget::Address(..) => None,
-            UpstreamTarget::Slots { slots, .. } => Some(slots.take()?),
+            UpstreamTarget::Slots { slots, .. } => Some(slots.take_slot()?),
         };
         Ok(UpstreamLease {
             upstream: self.clone(),
@@ -131,7 +135,7 @@ impl Upstream {
     }
 
     /// Returns the slots of the processes that galgo starts for this upstream.
-    pub(super) fn slots(&self) -> Option<(&Arc<WorkerSlots>, watch::Receiver<()>)> {
+    pub(super) fn worker_slots(&self) -> Option<(&Arc<WorkerSlots>, watch::Receiver<()>)> {
         match &self.to {
             UpstreamTarget::Address(..) => None,
             UpstreamTarget::Slots { slots, renew } => Some((slots, renew.subscribe())),
@@ -139,13 +143,13 @@ impl Upstream {
     }
 
     /// Returns whether galgo asks the application to leave connections open.
-    pub fn keeps(&self) -> bool {
+    pub fn keeps_connections(&self) -> bool {
         self.keep > 0
     }
 
     /// Returns whether a request on a new connection may be waiting for the process behind an idle connection. Closing
     /// connections all the time would cost more than keeping them saves.
-    fn wanted(&self) -> bool {
+    fn has_waiting_request(&self) -> bool {
         self.unheard.load(Ordering::Relaxed) > 0
             && lock(&self.starved).is_some_and(|at| at.elapsed() < STARVED)
     }
@@ -175,7 +179,7 @@ impl UpstreamLease {
 
     /// Returns an idle connection that is still good, if there is any.
     pub fn idle_connection(&self) -> Option<Sock> {
-        self.upstream.idle.take(self.home, self.slot)
+        self.upstream.idle.take_connection(self.home, self.slot)
     }
 
     /// Makes a new connection.
@@ -191,14 +195,14 @@ impl UpstreamLease {
                 connect::connect((address, *others), up.connect_timeout).await?
             }
             UpstreamTarget::Slots { slots, .. } => {
-                let file = slots.slots[self.slot.unwrap_or(0)].file();
-                connect::worker(&file, up.connect_timeout).await?
+                let file = slots.slots[self.slot.unwrap_or(0)].socket_file();
+                connect::connect_to_worker(&file, up.connect_timeout).await?
             }
         };
         if self.unheard.is_none() {
             up.unheard.fetch_add(1, Ordering::Relaxed);
             let unheard = Arc::new(AtomicBool::new(true));
-            if self.slot.is_none() && up.keeps() {
+            if self.slot.is_none() && up.keeps_connections() {
                 tokio::task::spawn_local(listen(up.clone(), unheard.clone()));
             }
             self.unheard = Some(unheard);
@@ -207,18 +211,18 @@ impl UpstreamLease {
     }
 
     /// Records that a part of a response has come.
-    pub fn heard(&mut self) {
+    pub fn record_response(&mut self) {
         if self.unheard.is_some() {
-            self.broken_off();
+            self.record_break_off();
         }
-        self.listened();
+        self.stop_listening();
     }
 
     /// Records that galgo closes the connection before the request has ended: how the worker reacts says nothing about the
     /// worker.
-    pub fn broken_off(&self) {
+    pub fn record_break_off(&self) {
         if let Some((slots, slot)) = self.worker() {
-            slots.slots[slot].prove();
+            slots.slots[slot].mark_proven();
         }
     }
 
@@ -231,7 +235,7 @@ impl UpstreamLease {
     }
 
     /// Ends the wait for the first byte.
-    fn listened(&mut self) {
+    fn stop_listening(&mut self) {
         if let Some(unheard) = self.unheard.take() {
             unheard.store(false, Ordering::Relaxed);
             self.upstream.unheard.fetch_sub(1, Ordering::Relaxed);
@@ -244,7 +248,7 @@ impl UpstreamLease {
     }
 
     /// Records a complete answer of `bytes`, including framing.
-    pub fn answered(&mut self, bytes: usize) {
+    pub fn record_answer(&mut self, bytes: usize) {
         self.answered = true;
         let long = bytes > pool::SIZE;
         // Write only on a change, because all event loops read the flag.
@@ -255,21 +259,21 @@ impl UpstreamLease {
 
     /// Ends a request without a fault: keeps the connection for the next request.
     pub fn give_back(mut self, conn: Sock) {
-        self.listened();
+        self.stop_listening();
         let up = &self.upstream;
-        let wanted = self.slot.is_none() && up.wanted();
-        if !wanted && up.keeps() {
-            up.idle.put(conn, self.home, self.slot, up.keep);
+        let wanted = self.slot.is_none() && up.has_waiting_request();
+        if !wanted && up.keeps_connections() {
+            up.idle.keep_connection(conn, self.home, self.slot, up.keep);
         }
     }
 }
 
 impl Drop for UpstreamLease {
     fn drop(&mut self) {
-        self.listened();
+        self.stop_listening();
         let permit = self.permit.take();
         if let (Some((slots, slot)), Some(permit)) = (self.worker(), permit) {
-            slots.judge(slot, self.answered);
+            slots.record_answered(slot, self.answered);
             slots.give_back(slot, permit);
         }
     }
@@ -284,7 +288,7 @@ async fn listen(up: Arc<Upstream>, unheard: Arc<AtomicBool>) {
         }
     }
     *lock(&up.starved) = Some(Instant::now());
-    up.idle.close();
+    up.idle.close_all();
 }
 
 #[cfg(test)]
@@ -303,11 +307,17 @@ mod tests {
         let to = To::Address(Address::Unix("/nowhere".into()));
         let config = Application::new(Protocol::Fastcgi, to, options);
         let upstream = Arc::new(Upstream::new(&config, &admission, None).unwrap());
-        let mut lease = upstream.lease(0, Peer::default()).await.unwrap();
+        let mut lease = upstream.acquire_lease(0, Peer::default()).await.unwrap();
         let mut expected = vec![lease.is_long()];
         for bytes in [pool::SIZE, pool::SIZE + 1, 10 << 20, 500] {
-            lease.answered(bytes);
-            expected.push(upstream.lease(1, Peer::default()).await.unwrap().is_long());
+            lease.record_answer(bytes);
+            expected.push(
+                upstream
+                    .acquire_lease(1, Peer::default())
+                    .await
+                    .unwrap()
+                    .is_long(),
+            );
         }
         assert_eq!(expected, [false, false, true, true, false]);
     }

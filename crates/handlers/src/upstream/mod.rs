@@ -23,7 +23,7 @@ mod supervisor;
 mod worker_pool;
 mod worker_start;
 
-pub use connect::probe;
+pub use connect::check_reachable;
 pub use lease::{Upstream, UpstreamLease};
 pub use supervision::WorkersThread;
 pub use worker_pool::WorkerPool;

@@ -15,7 +15,7 @@ use galgo_service::{
     spool::{Stored, Task},
 };
 
-use crate::relay::pump::{Fed, unfed};
+use crate::relay::pump::{Fed, unfed_fault};
 
 /// Bytes of a spooled body that are read at once.
 const PIECE: usize = 64 << 10;
@@ -101,11 +101,11 @@ impl Sending {
         match next {
             // The application reads no more: take the rest of the body and drop it.
             Next::Data(n) if self.closed => {
-                self.take(client, n);
+                self.consume_body(client, n);
                 return Poll::Ready(Ok(Fed::Moved));
             }
-            Next::Data(n) => self.begin(n),
-            Next::End => self.end(),
+            Next::Data(n) => self.begin_record(n),
+            Next::End => self.end_body(),
             Next::More => {}
         }
         if self.closed || (self.queue.is_empty() && self.open == 0) {
@@ -130,15 +130,15 @@ impl Sending {
         };
         // Send the end of the body with its last piece, to wake the application only once.
         let last = self.framed && data_len == self.open && self.is_last(client, data_len);
-        let end = Header::new(RecordType::STDIN, ID, 0).bytes();
+        let end = Header::new(RecordType::STDIN, ID, 0).to_bytes();
         let (pad, end): (&[u8], &[u8]) = if last {
-            (self.header.pad(), &end)
+            (self.header.padding_bytes(), &end)
         } else {
             (&[], &[])
         };
         let data = match &self.file {
             Some(file) => &file.piece[file.at..],
-            None => client.data(),
+            None => client.buffered_bytes(),
         };
         let parts = [&self.queue, &data[..data_len], pad, end].map(IoSlice::new);
         let Poll::Ready(written) = conn.poll_write(&parts, &mut self.waits, cx) else {
@@ -149,36 +149,36 @@ impl Sending {
             Ok(n) => {
                 self.begun = true;
                 let ours = n.min(self.queue.len());
-                self.sent(ours);
+                self.drain_sent(ours);
                 let theirs = (n - ours).min(data_len);
-                self.took(client, theirs);
+                self.record_taken(client, theirs);
                 if last && theirs == data_len {
-                    self.end();
-                    self.sent(n - ours - theirs);
+                    self.end_body();
+                    self.drain_sent(n - ours - theirs);
                 }
             }
             // The application closed its side. Any earlier output has still to be read.
             Err(e) if has_closed(&e) => self.closed = true,
-            Err(e) => return Poll::Ready(Err(unfed(&e))),
+            Err(e) => return Poll::Ready(Err(unfed_fault(&e))),
         }
         Poll::Ready(Ok(Fed::Moved))
     }
 
     /// Removes `n` sent bytes from the queue. The buffer of the variables goes back to the pool.
-    fn sent(&mut self, n: usize) {
+    fn drain_sent(&mut self, n: usize) {
         self.queue.drain(..n);
         if self.queue.is_empty() {
-            pool::give(std::mem::take(&mut self.queue));
+            pool::return_buffer(std::mem::take(&mut self.queue));
         }
     }
 
     /// Returns whether these `n` bytes are the last of a body whose length is known.
     fn is_last(&self, client: &dyn Client, n: usize) -> bool {
-        self.file.is_none() && n > 0 && client.left() == Some(n as u64)
+        self.file.is_none() && n > 0 && client.remaining_length() == Some(n as u64)
     }
 
     /// Begins a record for `n` bytes of data, unless a record is already open.
-    fn begin(&mut self, n: usize) {
+    fn begin_record(&mut self, n: usize) {
         if self.open > 0 {
             return;
         }
@@ -186,33 +186,33 @@ impl Sending {
         if self.framed {
             self.header = Header::new(RecordType::STDIN, ID, n);
             self.open = self.header.content.into();
-            self.queue.extend_from_slice(&self.header.bytes());
+            self.queue.extend_from_slice(&self.header.to_bytes());
         }
     }
 
     /// Accounts for `n` sent bytes of data.
-    fn took(&mut self, client: &mut dyn Client, n: usize) {
+    fn record_taken(&mut self, client: &mut dyn Client, n: usize) {
         if n == 0 {
             return;
         }
-        self.take(client, n);
+        self.consume_body(client, n);
         self.open -= n;
         if self.open == 0 && self.framed {
-            self.queue.extend_from_slice(self.header.pad());
+            self.queue.extend_from_slice(self.header.padding_bytes());
         }
     }
 
-    fn take(&mut self, client: &mut dyn Client, n: usize) {
+    fn consume_body(&mut self, client: &mut dyn Client, n: usize) {
         match &mut self.file {
             Some(file) => file.at += n,
-            None => client.take(n),
+            None => client.consume(n),
         }
     }
 
-    fn end(&mut self) {
+    fn end_body(&mut self) {
         if !std::mem::replace(&mut self.over, true) && self.framed {
             let end = Header::new(RecordType::STDIN, ID, 0);
-            self.queue.extend_from_slice(&end.bytes());
+            self.queue.extend_from_slice(&end.to_bytes());
         }
     }
 }

@@ -68,7 +68,7 @@ impl SlotSocket {
     /// Makes a socket without a name, so that no other process can connect: a worker trusts every client to be the server.
     fn make(owners: Option<&Owners>) -> io::Result<Self> {
         let made = match owners {
-            None => NamelessListener::make(),
+            None => NamelessListener::create(),
             Some(owners) => owners.make_listener().map_err(io::Error::other),
         };
         let NamelessListener { listener, file } = made?;
@@ -81,21 +81,21 @@ impl SlotSocket {
 
 impl WorkerSlot {
     /// Records that a part of an answer has come, or that galgo has broken a request off.
-    pub(super) fn prove(&self) {
+    pub(super) fn mark_proven(&self) {
         if !*self.proven.borrow() {
             self.proven.send_replace(true);
         }
     }
 
     /// Resets the slot: nothing is known about its next worker.
-    pub(super) fn renew(&self) {
+    pub(super) fn forget_worker(&self) {
         self.served.store(0, Ordering::Relaxed);
         self.stale.store(false, Ordering::Relaxed);
         self.proven.send_replace(false);
     }
 
     /// Records whether the last request was answered.
-    pub(super) fn trust(&self, answered: bool) {
+    pub(super) fn set_trusted(&self, answered: bool) {
         self.trusted.store(answered, Ordering::Relaxed);
     }
 
@@ -117,7 +117,7 @@ impl WorkerSlot {
     }
 
     /// Returns the file for connections to the worker.
-    pub(super) fn file(&self) -> Arc<OwnedFd> {
+    pub(super) fn socket_file(&self) -> Arc<OwnedFd> {
         lock(&self.socket).file.clone()
     }
 }
@@ -165,13 +165,13 @@ impl WorkerSlots {
 
     /// Returns the slot that has no worker until another worker has crashed. There is one more slot than there are permits: thus
     /// a request finds a ready worker while a crashed worker is being replaced.
-    pub(super) fn spare(&self) -> usize {
+    pub(super) fn spare_slot(&self) -> usize {
         self.config.count
     }
 
     /// Takes a free slot; a request with a permit finds one. The slot that has rested longest is first, because a worker may
     /// still have been busy after its last answer. Slots whose last request was not answered come last.
-    pub(super) fn take(&self) -> Result<usize, Fault> {
+    pub(super) fn take_slot(&self) -> Result<usize, Fault> {
         let mut free = lock(&self.free);
         let up = |&slot: &usize| self.slots[slot].is_up();
         let good = |slot: &usize| up(slot) && self.slots[*slot].trusted.load(Ordering::Relaxed);
@@ -196,7 +196,7 @@ impl WorkerSlots {
     }
 
     /// Takes this slot if it is free.
-    pub(super) fn take_this(&self, slot: usize) -> bool {
+    pub(super) fn take_this_slot(&self, slot: usize) -> bool {
         let mut free = lock(&self.free);
         let at = free.iter().position(|&s| s == slot);
         at.is_some_and(|at| free.remove(at).is_some())
@@ -204,16 +204,16 @@ impl WorkerSlots {
 
     /// Records whether the worker in a slot has answered a request. If not, the worker may well have ended because of the
     /// request.
-    pub(super) fn judge(&self, slot: usize, answered: bool) {
+    pub(super) fn record_answered(&self, slot: usize, answered: bool) {
         let slot = &self.slots[slot];
-        slot.trust(answered);
+        slot.set_trusted(answered);
         if answered {
             // Write only on a change, because all event loops read the counter.
             if self.lost.load(Ordering::Relaxed) > 0 {
                 self.lost.store(0, Ordering::Relaxed);
             }
         } else if slot.is_up() && self.lost.fetch_add(1, Ordering::Relaxed) < UNLUCKY {
-            slot.prove();
+            slot.mark_proven();
         }
     }
 
@@ -231,11 +231,11 @@ impl WorkerSlots {
                 Err(permit) => drop(permit),
             }
         }
-        self.free(slot);
+        self.release_slot(slot);
     }
 
     /// Makes the slot free; the caller must give its permit back after this.
-    pub(super) fn free(&self, slot: usize) {
+    pub(super) fn release_slot(&self, slot: usize) {
         lock(&self.free).push_back(slot);
     }
 }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     fn connect(slots: &WorkerSlots) -> io::Result<UnixStream> {
-        let file = slots.slots[0].file();
+        let file = slots.slots[0].socket_file();
         UnixStream::connect(format!("/proc/self/fd/{}", file.as_raw_fd()))
     }
 

@@ -71,7 +71,7 @@ impl WorkersThread {
     }
 
     /// Ends all workers, and waits until they have ended.
-    pub fn end(&mut self) {
+    pub fn terminate_workers(&mut self) {
         self.end.send_replace(true);
         let state = std::mem::replace(&mut self.state, ThreadState::Idle(None));
         if let ThreadState::Runs { pools, thread } = state {
@@ -81,7 +81,7 @@ impl WorkersThread {
     }
 
     /// Starts the workers of a pool, if the thread runs.
-    pub fn start(&self, pool: WorkerPool) {
+    pub fn start_workers(&self, pool: WorkerPool) {
         if let ThreadState::Runs { pools, .. } = &self.state {
             let _ = pools.send(pool);
         }
@@ -126,12 +126,12 @@ fn supervise(
             ended: ended.clone(),
             replacing: replacing.clone(),
         };
-        supervisors.spawn_local(supervisor.keep());
+        supervisors.spawn_local(supervisor.keep_worker());
     }
 }
 
 impl Drop for WorkersThread {
     fn drop(&mut self) {
-        self.end();
+        self.terminate_workers();
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use galgo_service::{admission::Permit, lock::lock, log::Level};
-use galgo_spawn::{Child, Exit, FileId, Spawner, Status, words::how};
+use galgo_spawn::{Child, Exit, FileId, Spawner, Status, words::describe_status};
 use tokio::{
     io::unix::AsyncFd,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
@@ -64,13 +64,13 @@ enum Over {
 type ReplacePermit = Option<OwnedSemaphorePermit>;
 
 impl Supervisor {
-    pub(super) async fn keep(mut self) {
+    pub(super) async fn keep_worker(mut self) {
         let Some(mut told) = lock(&self.own_slot().told).take() else {
             return;
         };
         let mut failures = 0;
         let mut replacing: ReplacePermit = None;
-        let spare = self.slot == self.pool.slots.spare();
+        let spare = self.slot == self.pool.slots.spare_slot();
         if spare && !self.is_needed().await {
             return;
         }
@@ -79,39 +79,41 @@ impl Supervisor {
             // The start does what earlier renewals asked for. The slot is reset when a worker ends, not here: a request may use
             // the slot before its first worker is started.
             self.renew.mark_unchanged();
-            let Some(started) = self.start().await else {
+            let Some(started) = self.start_worker().await else {
                 return;
             };
             drop(replacing.take());
             let exit = match started {
-                Ok((child, executed)) => match self.watch(child, executed, &mut told).await {
-                    Over::Ended => return,
-                    Over::Worn(permit, own) => {
-                        failures = 0;
-                        replacing = own;
-                        // Reset the slot before a request can take it: a connection that comes now waits in its socket, and
-                        // counts for the new worker.
-                        self.own_slot().renew();
-                        self.pool.slots.free(self.slot);
-                        drop(permit);
-                        continue;
+                Ok((child, executed)) => {
+                    match self.watch_worker(child, executed, &mut told).await {
+                        Over::Ended => return,
+                        Over::Worn(permit, own) => {
+                            failures = 0;
+                            replacing = own;
+                            // Reset the slot before a request can take it: a connection that comes now waits in its socket, and
+                            // counts for the new worker.
+                            self.own_slot().forget_worker();
+                            self.pool.slots.release_slot(self.slot);
+                            drop(permit);
+                            continue;
+                        }
+                        Over::Exited(exit) => exit,
                     }
-                    Over::Exited(exit) => exit,
-                },
+                }
                 Err(words) => {
-                    self.say(Level::Error, &words);
-                    self.down(Some(words));
+                    self.log_message(Level::Error, &words);
+                    self.set_down(Some(words));
                     None
                 }
             };
-            let answered = self.ended(exit).await;
-            self.own_slot().renew();
+            let answered = self.handle_exit(exit).await;
+            self.own_slot().forget_worker();
             failures = if answered || began.elapsed() >= SHORT {
                 0
             } else {
                 failures + 1
             };
-            self.pause(failures).await;
+            self.pause_before_start(failures).await;
         }
     }
 
@@ -123,13 +125,13 @@ impl Supervisor {
         loop {
             tokio::select! {
                 _ = crashed.wait_for(|crashed| *crashed) => break,
-                renewed = renewed(&mut self.ended, &mut self.renew) => if !renewed {
+                renewed = await_renewal(&mut self.ended, &mut self.renew) => if !renewed {
                     return false;
                 }
             }
         }
-        self.own_slot().trust(false);
-        slots.free(self.slot);
+        self.own_slot().set_trusted(false);
+        slots.release_slot(self.slot);
         true
     }
 
@@ -156,9 +158,9 @@ impl Supervisor {
     }
 
     /// Waits before the next start, the longer the more starts have failed in a row.
-    async fn pause(&mut self, failures: u32) {
+    async fn pause_before_start(&mut self, failures: u32) {
         if failures >= PATIENCE {
-            self.down(Some(END_AT_ONCE.into()));
+            self.set_down(Some(END_AT_ONCE.into()));
         }
         let Some(doubled) = failures.checked_sub(1) else {
             return;
@@ -167,12 +169,12 @@ impl Supervisor {
         tokio::select! {
             () = sleep(wait.min(LONGEST_WAIT)) => {}
             // No renewal is needed: the worker to replace is already gone.
-            () = end(&mut self.ended, &mut self.renew) => {}
+            () = await_end(&mut self.ended, &mut self.renew) => {}
         }
     }
 
     /// Watches a worker until another has to follow.
-    async fn watch(
+    async fn watch_worker(
         &mut self,
         mut child: AsyncFd<Child>,
         executed: Option<FileId>,
@@ -195,21 +197,21 @@ impl Supervisor {
                 }
                 Some(permit) = told.recv() => {
                     let replacing = self.replacing.clone().acquire_owned().await.ok();
-                    self.end(&mut child).await;
+                    self.terminate_worker(&mut child).await;
                     return Over::Worn(permit, replacing);
                 }
-                renewed = renewed(&mut self.ended, &mut self.renew) => {
+                renewed = await_renewal(&mut self.ended, &mut self.renew) => {
                     if !renewed {
-                        let exit = self.end(&mut child).await;
-                        self.told(exit);
+                        let exit = self.terminate_worker(&mut child).await;
+                        self.log_exit(exit);
                         return Over::Ended;
                     }
                     (stale, due) = (true, true);
                 }
                 replacing = self.replacing.clone().acquire_owned(), if due => {
                     // If the worker is busy, its request hands it over when it gives the slot back.
-                    if let Some(permit) = self.take() {
-                        self.end(&mut child).await;
+                    if let Some(permit) = self.take_idle_worker() {
+                        self.terminate_worker(&mut child).await;
                         return Over::Worn(permit, replacing.ok());
                     }
                     due = false;
@@ -218,14 +220,14 @@ impl Supervisor {
                 () = sleep(LOOK) => {
                     let now = version(&self.pool.slots.config.run);
                     if !stale && now.is_some() && now != executed {
-                        self.say(Level::Info, "its program has changed: it is replaced");
+                        self.log_message(Level::Info, "its program has changed: it is replaced");
                         stale = true;
                     }
                     due = stale;
                 }
             }
             if began.elapsed() >= SHORT {
-                self.down(None);
+                self.set_down(None);
             }
             if stale {
                 self.own_slot().stale.store(true, Ordering::Relaxed);
@@ -234,14 +236,14 @@ impl Supervisor {
     }
 
     /// Takes the worker's permit and slot if no request uses the worker.
-    fn take(&self) -> Option<Permit> {
+    fn take_idle_worker(&self) -> Option<Permit> {
         let upstream = self.pool.upstream.upgrade()?;
         let permit = upstream.admission.try_admit()?;
-        self.pool.slots.take_this(self.slot).then_some(permit)
+        self.pool.slots.take_this_slot(self.slot).then_some(permit)
     }
 
     /// Sends TERM to the worker, and KILL after the grace period.
-    async fn end(&self, child: &mut AsyncFd<Child>) -> Option<Exit> {
+    async fn terminate_worker(&self, child: &mut AsyncFd<Child>) -> Option<Exit> {
         // Some applications obey TERM only when no client is connected.
         if let Some(upstream) = self.pool.upstream.upgrade() {
             upstream.idle.close_slot(self.slot);
@@ -255,7 +257,7 @@ impl Supervisor {
                 break;
             }
             if signal == TERM {
-                self.say(
+                self.log_message(
                     Level::Warn,
                     "TERM did not end it within kill_grace: KILL ends it",
                 );
@@ -265,21 +267,27 @@ impl Supervisor {
     }
 
     /// Logs how a worker ended after it was told to.
-    fn told(&self, exit: Option<Exit>) {
+    fn log_exit(&self, exit: Option<Exit>) {
         if let Some(exit) = exit.filter(|exit| exit.status != Status::Signal(KILL)) {
-            let words = format!("was told to end, and ended {}", how(exit.status));
-            self.say(Level::Info, &words);
+            let words = format!(
+                "was told to end, and ended {}",
+                describe_status(exit.status)
+            );
+            self.log_message(Level::Info, &words);
         }
     }
 
     /// Handles a worker that ended by itself. Returns whether it had answered before.
-    async fn ended(&self, exit: Option<Exit>) -> bool {
-        self.own_slot().trust(false);
+    async fn handle_exit(&self, exit: Option<Exit>) -> bool {
+        self.own_slot().set_trusted(false);
         let success = exit.is_none_or(|exit| exit.status.success());
         if let Some(exit) = exit {
             let level = if success { Level::Info } else { Level::Warn };
-            let words = format!("it ended {}; another is started", how(exit.status));
-            self.say(level, &words);
+            let words = format!(
+                "it ended {}; another is started",
+                describe_status(exit.status)
+            );
+            self.log_message(level, &words);
         }
         let answered = self.has_answered().await;
         if answered && !success {
@@ -290,7 +298,7 @@ impl Supervisor {
 
     /// Refuses with `words` new requests and requests that wait in the socket: no worker will answer them soon. `None`: a worker
     /// runs again.
-    fn down(&self, words: Option<String>) {
+    fn set_down(&self, words: Option<String>) {
         let slot = self.own_slot();
         let waiting = words.is_some();
         *lock(&slot.down) = words;
@@ -299,34 +307,34 @@ impl Supervisor {
         }
     }
 
-    fn about(&self) -> String {
+    fn log_label(&self) -> String {
         let run = &self.pool.slots.config.run;
         format!("worker {} of {}", self.slot + 1, run.display())
     }
 
-    fn say(&self, level: Level, words: &str) {
-        self.pool.log.write(level, &self.about(), words);
+    fn log_message(&self, level: Level, words: &str) {
+        self.pool.log.write(level, &self.log_label(), words);
     }
 
     /// Starts a worker on the slot's socket; `None` if the pool or the server ends first.
-    async fn start(&self) -> Option<Result<StartedWorker, String>> {
+    async fn start_worker(&self) -> Option<Result<StartedWorker, String>> {
         let (mut ended, mut renew) = (self.ended.clone(), self.renew.clone());
         tokio::select! {
             biased;
-            started = self.pool.start(&self.spawner, self.slot, self.about()) => Some(started),
-            () = end(&mut ended, &mut renew) => None,
+            started = self.pool.start_worker(&self.spawner, self.slot, self.log_label()) => Some(started),
+            () = await_end(&mut ended, &mut renew) => None,
         }
     }
 }
 
 /// Waits until the worker has to end.
-async fn end(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) {
-    while renewed(ended, renew).await {}
+async fn await_end(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) {
+    while await_renewal(ended, renew).await {}
 }
 
 /// Waits until the worker has to be replaced. Returns false if it has to end, because no further request can come or the server
 /// ends.
-async fn renewed(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) -> bool {
+async fn await_renewal(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) -> bool {
     tokio::select! {
         _ = ended.wait_for(|e| *e) => false,
         renewed = renew.changed() => renewed.is_ok(),

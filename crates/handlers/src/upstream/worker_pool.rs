@@ -27,13 +27,13 @@ pub struct WorkerPool {
 
 impl WorkerPool {
     /// Returns the pool of `upstream`, with the settings of `up` and this PATH and umask; `None` if the upstream has no workers.
-    pub fn of(
+    pub fn from_upstream(
         upstream: &Arc<Upstream>,
         up: &Application,
         (path, umask): (&str, u32),
         log: &ErrorLog,
     ) -> Option<Self> {
-        let (slots, renew) = upstream.slots()?;
+        let (slots, renew) = upstream.worker_slots()?;
         Some(Self {
             upstream: Arc::downgrade(upstream),
             slots: slots.clone(),

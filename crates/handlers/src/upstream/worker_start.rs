@@ -27,7 +27,7 @@ use super::worker_pool::WorkerPool;
 use crate::{
     application_settings::Workers,
     owners,
-    relay::{pipes::pipe, stderr::Lines},
+    relay::{pipes::make_pipe, stderr::Lines},
 };
 
 /// A running worker, and the identity of its program at the start.
@@ -38,7 +38,7 @@ impl WorkerPool {
     ///
     /// # Errors
     /// A sentence for the log.
-    pub(super) async fn start(
+    pub(super) async fn start_worker(
         &self,
         spawner: &RefCell<Spawner>,
         slot: usize,
@@ -46,7 +46,7 @@ impl WorkerPool {
     ) -> Result<StartedWorker, String> {
         let failed = |words: &str| format!("a worker could not be started: {words}");
         let io = |e: io::Error| failed(&e.to_string());
-        let (errors, theirs) = pipe(|(ours, _)| ours).map_err(io)?;
+        let (errors, theirs) = make_pipe(|(ours, _)| ours).map_err(io)?;
         let run = &self.slots.config.run;
         // Look at the program before it is executed, so that a change meanwhile is noticed later.
         let executed = version(run);
@@ -69,13 +69,13 @@ impl WorkerPool {
         mut command: Launch,
         stdio: [BorrowedFd<'_>; 3],
     ) -> Result<Child, StartError> {
-        command.env.put(b"PATH", self.path.as_bytes());
+        command.env.set_variable(b"PATH", self.path.as_bytes());
         for (name, value) in &self.env {
-            command.env.put(name.as_bytes(), value.as_bytes());
+            command.env.set_variable(name.as_bytes(), value.as_bytes());
         }
         let mut spawner = spawner.borrow_mut();
         spawner.set_umask(Some(self.umask));
-        spawner.start(&Start {
+        spawner.start_program(&Start {
             path: &command.args[0],
             args: &command.args,
             env: &command.env,
@@ -112,8 +112,8 @@ impl WorkerPool {
             source,
         })?;
         command.args.truncate(1);
-        let user = (remit, remit.user(owner.uid()));
-        owners::start(owners, user, command, stdio, spawner).await
+        let user = (remit, remit.user_for_owner(owner.uid()));
+        owners::start_program(owners, user, command, stdio, spawner).await
     }
 
     /// Returns the program and its folder; the variables are still missing.
@@ -125,18 +125,18 @@ impl WorkerPool {
         let dir = run.parent().map_or(&b"/"[..], |d| d.as_os_str().as_bytes());
         Ok(self
             .options
-            .launch(args, EnvBlock::default(), CString::new(dir)?))
+            .make_launch(args, EnvBlock::default(), CString::new(dir)?))
     }
 }
 
 /// Returns the identity of the program as it is now; `None` if it does not exist.
 pub(super) fn version(program: &Path) -> Option<FileId> {
-    Some(FileId::of(&rustix::fs::stat(program).ok()?).content())
+    Some(FileId::from_stat(&rustix::fs::stat(program).ok()?).without_change_time())
 }
 
 /// Logs the worker's standard output and error until both are closed.
 pub(crate) async fn log_errors(errors: OwnedFd, log: ErrorLog, about: String) {
-    let sock = Sock::reader(errors);
+    let sock = Sock::pipe_reader(errors);
     let mut lines = Lines::new(usize::MAX);
     let mut say = |line: &str| {
         log.write(Level::Warn, &about, line);
@@ -144,8 +144,8 @@ pub(crate) async fn log_errors(errors: OwnedFd, log: ErrorLog, about: String) {
     };
     let mut buf = Vec::new();
     while matches!(sock.read_later(&mut buf).await, Ok(n) if n > 0) {
-        lines.take(&buf, &mut say);
-        pool::give(std::mem::take(&mut buf));
+        lines.log_bytes(&buf, &mut say);
+        pool::return_buffer(std::mem::take(&mut buf));
     }
     lines.flush(&mut say);
 }

@@ -152,7 +152,7 @@ async fn kind(setup: &TemplateSetup) -> Result<TemplateKind, TemplateFailure> {
     let (interpreter, file) = (setup.interpreter.clone(), setup.file.clone());
     let looks = off_loop("look", move || match &interpreter {
         Some(interpreter) => inspect::kind_by_interpreter(interpreter),
-        None => inspect::kind(&file),
+        None => inspect::detect_kind(&file),
     });
     match tokio::time::timeout(setup.patience(), looks).await {
         Ok(looked) => looked?.map_err(|Unfit { why, passes }| {
@@ -180,7 +180,7 @@ async fn stop(
     let stopped = match &setup.as_user {
         Some(user) => owned::stop(user, setup, streams, &mut said, order).await?,
         None => {
-            let since = dates::now();
+            let since = dates::file_time_now();
             let (template, loaded) = own(resources, setup, streams, &mut said, order).await?;
             // An unfit template is watched as well: with another module, the program may become fit.
             let loaded = unchanged(warm, program, setup, loaded, since).await?;
@@ -195,7 +195,7 @@ async fn stop(
     let mut printed = || !said.output().is_empty();
     let why = obstacle.or_else(|| printed().then(|| "prints while loading".into()));
     if let Some(why) = why {
-        let parks = stopped.template.kind().parks();
+        let parks = stopped.template.kind().can_park();
         return Err(TemplateFailure::Unfit { why, parks });
     }
     if order.first {
@@ -215,7 +215,7 @@ async fn own(
     let kind = kind(setup).await?;
     let modules = trusted(kind, order).await?;
     let (args, env) = (setup.args.clone(), setup.env.clone());
-    let launch = setup.options.launch(args, env, setup.dir.clone());
+    let launch = setup.options.make_launch(args, env, setup.dir.clone());
     let started = {
         let spawner = &mut resources.spawner.borrow_mut();
         Template::start(spawner, launch, streams.stdio(), kind, order.uses, &modules)
@@ -223,7 +223,7 @@ async fn own(
     let mut template = started.map_err(|e| TemplateFailure::NotNow(e.to_string()))?;
     drop(streams);
     let loaded = tokio::time::timeout(setup.patience(), stopped(resources, &mut template)).await;
-    let held = order.proven || template.holds();
+    let held = order.proven || template.is_holding();
     match loaded {
         Ok(Ok(loaded)) => Ok((template, loaded)),
         // Nothing proves that the program itself did not run instead.
@@ -248,11 +248,16 @@ async fn trusted(kind: TemplateKind, order: &LoadOrder) -> io::Result<Vec<u8>> {
     // Some applications rewrite scripts as data from time to time. Each rewrite would end a template that has compiled them.
     let rests = kind == TemplateKind::Php && order.revision.changes > 0;
     let since = if rests {
-        order.since.min(dates::now().saturating_sub(RESTED))
+        order
+            .since
+            .min(dates::file_time_now().saturating_sub(RESTED))
     } else {
         order.since
     };
-    off_loop("modules", move || search.trusted(kind, &learned, since)).await
+    off_loop("modules", move || {
+        search.trusted_names(kind, &learned, since)
+    })
+    .await
 }
 
 /// Logs the lines that a program wrote to its standard error while it was loaded.
@@ -288,7 +293,7 @@ async fn stopped(resources: &Resources, template: &mut Template) -> io::Result<L
 }
 
 fn has_begun(resources: &Resources, template: &Template) -> io::Result<bool> {
-    let begun = template.begun(&mut resources.spawner.borrow_mut());
+    let begun = template.has_begun(&mut resources.spawner.borrow_mut());
     begun.map_err(io::Error::other)
 }
 
@@ -304,7 +309,7 @@ async fn unchanged(
     let (warm, program, own) = (warm.clone(), program.clone(), setup.file.clone());
     let looks = off_loop("watch", move || {
         let kept = match &warm.watch {
-            Some(watch) => watch.keep(&loaded, &program, &own, since),
+            Some(watch) => watch.watch_template(&loaded, &program, &own, since),
             None => Ok(()),
         };
         match kept {

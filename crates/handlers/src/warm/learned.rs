@@ -32,7 +32,7 @@ impl Learned {
         }
         let known: HashSet<&[u8]> = self.names.split(|&b| b == b'\n').collect();
         let new = |name: &&[u8]| !known.contains(name) && !self.dropped.contains(*name);
-        let new = kind.names(report).into_iter().filter(new);
+        let new = kind.module_names(report).into_iter().filter(new);
         let room = MOST - self.names.len();
         let mut taken = Vec::new();
         for name in new.take_while(|name| name.len() < room) {

@@ -71,14 +71,14 @@ impl Live {
         NextChild {
             template: self.template.clone(),
             child: self.preforked.pop_front(),
-            teach: self.template.teaches() && teaches(self.served),
+            teach: self.template.can_teach() && teaches(self.served),
         }
     }
 
     /// Returns the parked process itself; `served` counts the requests, this one included.
     pub(super) fn itself(self, served: u64) -> NextChild {
         NextChild {
-            teach: self.template.teaches() && teaches(served),
+            teach: self.template.can_teach() && teaches(served),
             template: self.template,
             child: None,
         }
@@ -101,7 +101,7 @@ impl Live {
     /// Gives the children that have arrived marks of their own, which ends processes that their fork handlers started. Drops
     /// children that will never arrive.
     pub(super) fn greet(&mut self) {
-        self.preforked.retain_mut(|child| child.ready().is_ok());
+        self.preforked.retain_mut(|child| child.is_ready().is_ok());
     }
 
     /// Returns whether the template is worn, or knows less than the bytes `learned` by now.
@@ -125,7 +125,7 @@ impl NextChild {
             (Some(child), _) => child,
             (None, Uses::Many) => self.template.prefork()?,
             (None, Uses::Once) => match Arc::into_inner(self.template) {
-                Some(template) => template.itself(),
+                Some(template) => template.into_preforked(),
                 // The keeper is checking whether the process lives, and holds the last reference.
                 None => return Err(io::ErrorKind::ResourceBusy.into()),
             },

@@ -24,7 +24,7 @@ pub(super) async fn stop(
     order: &LoadOrder,
 ) -> Result<StoppedTemplate, TemplateFailure> {
     let learned = (&order.learned[..], order.since);
-    let load = owners::load(user, order.uses, learned, streams.stdio());
+    let load = owners::load_template(user, order.uses, learned, streams.stdio());
     let mut under_way = load.await.map_err(TemplateFailure::NotNow)?;
     drop(streams);
     let stopped = tokio::time::timeout(setup.patience(), stopped(&mut under_way)).await;

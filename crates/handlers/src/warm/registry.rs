@@ -39,7 +39,7 @@ pub(super) fn version(script: &FoundProgram<'_>) -> FileId {
     if script.shares_template() {
         FileId::default()
     } else {
-        script.id.content()
+        script.id.without_change_time()
     }
 }
 
@@ -48,14 +48,17 @@ type Programs = HashMap<ProgramKey, Arc<WarmProgram>>;
 type ProgramKey = (usize, u32, CString);
 
 fn key(cgi: &Arc<Cgi>, owner: u32, file: CString) -> ProgramKey {
-    let user = cgi.remit.as_ref().map_or(0, |remit| remit.user(owner));
+    let user = cgi
+        .remit
+        .as_ref()
+        .map_or(0, |remit| remit.user_for_owner(owner));
     (Arc::as_ptr(cgi) as usize, user, file)
 }
 
 impl Warm {
     /// Creates a registry without templates.
     pub fn new(waits: bool) -> Self {
-        let test = trial::asked("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some();
+        let test = trial::read_switch("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some();
         Self {
             programs: RwLock::default(),
             watch: FileWatch::new().ok(),
@@ -116,7 +119,7 @@ impl Warm {
     /// makes it returns, so the events read here are up to date. Returns false if the changes cannot be told now, or ever.
     pub(super) fn look(&self) -> bool {
         let watch = self.watch.as_ref();
-        watch.is_some_and(|watch| watch.look(WarmProgram::retire_changed))
+        watch.is_some_and(|watch| watch.for_each_changed(WarmProgram::retire_changed))
     }
 
     fn known(&self) -> RwLockReadGuard<'_, Programs> {

@@ -72,7 +72,7 @@ impl WarmState {
             changed: None,
             live: Vec::new(),
             next: 0,
-            since: dates::now(),
+            since: dates::file_time_now(),
             learned: Learned::default(),
             fit: Fit::Forked,
             obstacle: None,
@@ -128,7 +128,7 @@ impl WarmState {
             version: *version,
             changes: self.revision.changes + 1,
         };
-        self.since = dates::now();
+        self.since = dates::file_time_now();
         self.learned = Learned::default();
         self.fit = Fit::Forked;
         self.obstacle = None;

@@ -98,10 +98,10 @@ pub async fn child(
 
 /// Waits until the child has arrived.
 async fn arrival(child: &mut PreforkedChild, patience: Duration) -> io::Result<()> {
-    if child.ready()? {
+    if child.is_ready()? {
         return Ok(());
     }
-    until(child, PreforkedChild::ready, patience).await
+    until(child, PreforkedChild::is_ready, patience).await
 }
 
 async fn until<T: AsFd>(
@@ -153,7 +153,7 @@ impl ReadyChild {
             patience,
             learn: offer.teach,
         };
-        let running = offer.child.start(&request);
+        let running = offer.child.give_request(&request);
         program.refill(offer.template);
         let look = |_: &io::Error| {
             program.look(offer.template);
@@ -162,7 +162,7 @@ impl ReadyChild {
         // A parked process, unlike a child, may have been killed long ago. A helper may also refuse the request that the server
         // has sent. A request that the process has not read can still be started cold.
         if offer.uses == Uses::Once || running.child.is_remote() {
-            let begun = until(&mut running, |child| child.began(), patience).await;
+            let begun = until(&mut running, |child| child.has_begun(), patience).await;
             begun.inspect_err(look)?;
         }
         let origin = TemplateChild {
@@ -177,14 +177,14 @@ impl ReadyChild {
 }
 
 impl Origin for TemplateChild {
-    fn ended(self: Box<Self>, exit: &Exit, signalled: bool) {
+    fn report_exit(self: Box<Self>, exit: &Exit, signalled: bool) {
         match exit.status {
             Status::Signal(signal) if !signalled && is_crash(signal) => {
                 self.program.retire_crashed(self.template);
             }
             Status::Code(_) => {
                 if let Some(report) = self.report {
-                    self.program.learned(self.kind, &report.modules());
+                    self.program.learned(self.kind, &report.read_modules());
                 }
             }
             Status::Signal(_) => {}

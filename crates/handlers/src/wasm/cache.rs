@@ -73,8 +73,8 @@ fn make(cache: &Path, user: &Identity) -> io::Result<()> {
     if trusted_path::others_account(cache, user.uid).is_some() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    let Some(place) = trusted_path::place(cache)? else {
-        return user.for_files(|| std::fs::DirBuilder::new().mode(0o700).create(cache));
+    let Some(place) = trusted_path::locate_for_root(cache)? else {
+        return user.with_file_rights(|| std::fs::DirBuilder::new().mode(0o700).create(cache));
     };
     if place.entry.is_some() {
         return Ok(());
@@ -105,7 +105,7 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         rustix::fs::chmod(folder.path(), Mode::from_raw_mode(0o755)).unwrap();
-        let nobody = galgo_spawn::identity::lookup("nobody", None).unwrap();
+        let nobody = galgo_spawn::identity::resolve_identity("nobody", None).unwrap();
         let [theirs, secret] = ["theirs", "secret"].map(|name| folder.path().join(name));
         fs::create_dir(&theirs).unwrap();
         lchown(&theirs, Some(nobody.uid), Some(nobody.gid)).unwrap();

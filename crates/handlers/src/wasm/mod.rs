@@ -71,12 +71,12 @@ const NONE_TAKEN: Fault = Fault::Busy("the wasm worker took no program within qu
 /// there.
 pub fn beside() -> &'static Arc<Beside> {
     static BESIDE: OnceLock<Arc<Beside>> = OnceLock::new();
-    BESIDE.get_or_init(|| Arc::new(Beside::own()))
+    BESIDE.get_or_init(|| Arc::new(Beside::next_to_executable()))
 }
 
 /// Tells in words why no module can be run at this moment.
 pub fn missing() -> Option<String> {
-    beside().missing()
+    beside().explain_missing()
 }
 
 /// Checks a module as a request for it would: compiles it, and throws the code away.
@@ -151,7 +151,7 @@ impl Wasm {
             ModuleFault::Module | ModuleFault::Ours => {
                 Fault::Script(format!("the module cannot be run: {why}"))
             }
-            ModuleFault::Host => Fault::Refused(format!("{}: {why}", words::path(file))),
+            ModuleFault::Host => Fault::Refused(format!("{}: {why}", words::escape_path(file))),
             ModuleFault::Shortage => SHORT,
         })
     }
@@ -264,9 +264,9 @@ impl Wasm {
         home: usize,
     ) -> Result<(Sock, galgo_wasm::WorkerLease), StartFault> {
         let lease = self.runtime.lease(code)?;
-        let sock = match self.idle.take(home, Some(lease.worker())) {
+        let sock = match self.idle.take_connection(home, Some(lease.worker())) {
             Some(sock) => sock,
-            None => Sock::asking(lease.connect()?),
+            None => Sock::for_requests(lease.connect()?),
         };
         Ok((sock, lease))
     }
@@ -299,7 +299,7 @@ impl Wasm {
 
     /// Keeps no more connections, because no further request can come.
     pub fn close(&self) {
-        self.idle.end();
+        self.idle.close_for_good();
         self.own.end();
     }
 
@@ -307,7 +307,9 @@ impl Wasm {
     pub fn prepare(&self, modules: impl Iterator<Item = (PathBuf, FileId)>) {
         for (file, id) in modules {
             if let Err(why) = self.runtime.prepare(&file, id) {
-                return self.runtime.say(&format!("{}: {why}", words::path(&file)));
+                return self
+                    .runtime
+                    .say(&format!("{}: {why}", words::escape_path(&file)));
             }
         }
     }
@@ -343,11 +345,11 @@ impl ModuleLease {
 }
 
 impl InstanceLease for ModuleLease {
-    fn more(&self) -> usize {
+    fn exit_length(&self) -> usize {
         wire::ENDED
     }
 
-    fn ended(&self, more: &[u8]) -> Result<Exit, Fault> {
+    fn decode_exit(&self, more: &[u8]) -> Result<Exit, Fault> {
         let exit = match &self.lease {
             ModuleWorker::Shared(lease) => lease.ended(more).map_err(|_short| SHORT)?,
             ModuleWorker::Own(worker) => {
@@ -361,11 +363,11 @@ impl InstanceLease for ModuleLease {
                 }
             }
         };
-        self.permit.used(exit.user + exit.system);
+        self.permit.record_cpu_time(exit.user + exit.system);
         Ok(exit)
     }
 
-    fn gone(&self) -> Exit {
+    fn exit_without_report(&self) -> Exit {
         let lost = match &self.lease {
             ModuleWorker::Shared(lease) => lease.has_lost_its_worker(),
             ModuleWorker::Own(worker) => worker.has_ended(),
@@ -377,7 +379,7 @@ impl InstanceLease for ModuleLease {
         KILLED
     }
 
-    fn stuck(&self) {
+    fn report_stuck(&self) {
         match &self.lease {
             ModuleWorker::Shared(lease) => lease.stuck(),
             ModuleWorker::Own(worker) => worker.give_up(),
@@ -387,7 +389,8 @@ impl InstanceLease for ModuleLease {
 
     fn give_back(self: Box<Self>, conn: Sock) {
         let worker = Some(self.worker());
-        self.idle.put(conn, self.home, worker, self.most);
+        self.idle
+            .keep_connection(conn, self.home, worker, self.most);
         drop(self.permit);
     }
 }

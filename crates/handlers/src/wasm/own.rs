@@ -33,7 +33,7 @@ use tokio::{
 
 use crate::{
     owners,
-    relay::pipes::pipe,
+    relay::pipes::make_pipe,
     resources::Resources,
     trial,
     upstream::{idle_pool::UpstreamIdlePool, log_errors},
@@ -179,7 +179,7 @@ async fn leaves(
 
 /// Returns [`IDLE`], or less if a test asks a debug build for that.
 fn idle() -> Duration {
-    let asked = trial::asked("GALGO_TEST_WORKER_IDLE");
+    let asked = trial::read_switch("GALGO_TEST_WORKER_IDLE");
     let asked = asked.and_then(|ms| Some(Duration::from_millis(ms.parse().ok()?)));
     asked.unwrap_or(IDLE)
 }
@@ -213,7 +213,7 @@ impl OwnWorker {
     /// # Errors
     /// The system's error: `WouldBlock` if the worker takes no more connections at this moment.
     pub(super) fn connect(&self) -> std::io::Result<OwnedFd> {
-        let (ours, theirs) = wire::connection()?;
+        let (ours, theirs) = wire::connection_pair()?;
         wire::send_message(&self.socket, &Message::Connect.encode(), &[theirs.as_fd()])?;
         Ok(ours)
     }
@@ -239,8 +239,8 @@ async fn start(
             Fault::Internal(format!("starting a wasm worker: {e}"))
         }
     };
-    let (socket, theirs) = wire::pair().map_err(io)?;
-    let (errors, stderr) = pipe(|(ours, _)| ours).map_err(io)?;
+    let (socket, theirs) = wire::socket_pair().map_err(io)?;
+    let (errors, stderr) = make_pipe(|(ours, _)| ours).map_err(io)?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let null = null.map_err(|e| io(e.into()))?;
     let stdio = [theirs.as_fd(), null.as_fd(), stderr.as_fd()];
@@ -259,7 +259,8 @@ async fn start(
     };
     let about = format!("wasm of the user {uid}");
     tokio::task::spawn_local(log_errors(errors, resources.errors.clone(), about));
-    let started = owners::start(owners, (remit, uid), launch, stdio, &resources.spawner).await;
+    let started =
+        owners::start_program(owners, (remit, uid), launch, stdio, &resources.spawner).await;
     let child = started.map_err(not_started)?;
     // The worker has its own copies of these ends.
     drop((theirs, stderr));
@@ -303,7 +304,7 @@ async fn is_ready(socket: &OwnedFd) -> Result<(), Fault> {
 fn not_started(e: StartError) -> Fault {
     match e.stage {
         StartStage::Denied => Fault::Refused(e.source.to_string()),
-        StartStage::Helper => owners::fault(&e),
+        StartStage::Helper => owners::helper_fault(&e),
         StartStage::Clone => SHORT,
         _ if is_shortage(&e.source) => SHORT,
         _ => Fault::Script(format!("the wasm worker of its user: {e}")),
@@ -312,8 +313,8 @@ fn not_started(e: StartError) -> Fault {
 
 /// Connects to the worker, or takes a connection that the worker has served before.
 pub(super) fn sock(worker: &OwnWorker, home: usize) -> std::io::Result<Sock> {
-    match worker.idle.take(home, Some(worker.number)) {
+    match worker.idle.take_connection(home, Some(worker.number)) {
         Some(sock) => Ok(sock),
-        None => Ok(Sock::asking(worker.connect()?)),
+        None => Ok(Sock::for_requests(worker.connect()?)),
     }
 }

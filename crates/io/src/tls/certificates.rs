@@ -36,14 +36,14 @@ impl Certificate {
         let chain = read_chain(chain)?;
         // INVARIANT: a chain that was read has a certificate.
         let own = chain.first().ok_or("there is no certificate in it")?;
-        let facts = Facts::read(own)?;
+        let facts = Facts::from_der(own)?;
         let end = EndEntityCert::try_from(own)
             .map_err(|e| format!("the certificate cannot be read: {e}"))?;
         let names: Vec<_> = end.valid_dns_names().map(str::to_ascii_lowercase).collect();
         let key = read_key(key)?;
         let certified = CertifiedKey::from_der(chain.clone(), key.clone_key(), provider());
         let key = certified.map_err(|e| match e {
-            rustls::Error::InconsistentKeys(_) => anothers(&chain[1..], &key),
+            rustls::Error::InconsistentKeys(_) => explain_wrong_key(&chain[1..], &key),
             e => format!("the key cannot be used: {e}"),
         })?;
         Ok(Self {
@@ -54,7 +54,7 @@ impl Certificate {
     }
 
     /// Returns the names of the hosts for which the certificate is valid.
-    pub fn names(&self) -> &[String] {
+    pub fn host_names(&self) -> &[String] {
         &self.names
     }
 
@@ -66,12 +66,12 @@ impl Certificate {
     /// Returns the reasons why clients will hardly accept the certificate at that moment, each as a sentence.
     pub fn doubts(&self, now: SystemTime) -> Vec<String> {
         let mut doubts = Vec::new();
-        doubts.extend(self.facts.out_of_date(now));
+        doubts.extend(self.facts.validity_problem(now));
         if self.names.is_empty() {
             let words = "it names no host (Subject Alternative Name): no browser takes it";
             doubts.push(words.to_owned());
         }
-        let facts = self.key.cert.iter().map(|one| Facts::read(one));
+        let facts = self.key.cert.iter().map(|one| Facts::from_der(one));
         let chain: Vec<_> = facts.map_while(Result::ok).collect();
         let apart = chain
             .windows(2)
@@ -119,7 +119,7 @@ fn read_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
 }
 
 /// Explains a key that does not fit the first certificate.
-fn anothers(behind: &[CertificateDer<'static>], key: &PrivateKeyDer<'static>) -> String {
+fn explain_wrong_key(behind: &[CertificateDer<'static>], key: &PrivateKeyDer<'static>) -> String {
     let is = |one: &CertificateDer<'static>| {
         CertifiedKey::from_der(vec![one.clone()], key.clone_key(), provider()).is_ok()
     };
@@ -145,7 +145,7 @@ impl Certificates {
 
     /// Returns the certificate for a host, given in lower case: its own, else the wildcard of its domain, which covers names
     /// one label below the domain (RFC 6125, 6.4.3).
-    pub(super) fn of(&self, host: &str) -> Option<&Arc<CertifiedKey>> {
+    pub(super) fn find_for_host(&self, host: &str) -> Option<&Arc<CertifiedKey>> {
         self.by_name.get(host).or_else(|| {
             let (_, domain) = host.split_once('.')?;
             self.by_name.get(&format!("*.{domain}"))

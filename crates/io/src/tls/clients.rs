@@ -86,8 +86,8 @@ impl Clients {
 
 impl ClientCertificate {
     /// Reads a certificate in DER; `None` if it cannot be read.
-    pub(super) fn read(der: &[u8]) -> Option<Self> {
-        let facts = Facts::read(der).ok()?;
+    pub(super) fn from_der(der: &[u8]) -> Option<Self> {
+        let facts = Facts::from_der(der).ok()?;
         let serial = facts.serial.iter().map(|byte| format!("{byte:02X}"));
         let serial: String = serial.collect();
         Some(Self {
@@ -105,7 +105,7 @@ impl ClientCertificate {
     }
 
     /// Returns the user that the certificate names.
-    pub(super) fn user(&self, is: UserIs) -> Option<&str> {
+    pub(super) fn user_name(&self, is: UserIs) -> Option<&str> {
         let user = match is {
             UserIs::CommonName => self.common_name.as_deref()?,
             UserIs::Subject => &self.subject,

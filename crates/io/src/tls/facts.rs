@@ -32,7 +32,7 @@ impl Facts {
     ///
     /// # Errors
     /// A sentence: `der` is not a certificate.
-    pub fn read(der: &[u8]) -> Result<Self, String> {
+    pub fn from_der(der: &[u8]) -> Result<Self, String> {
         // Some certificates have numbers that RFC 5280 does not allow. `Raw` reads such numbers, so that other code can judge
         // them.
         let read = CertificateInner::<Raw>::from_der(der)
@@ -53,11 +53,11 @@ impl Facts {
     }
 
     /// Returns why no client accepts the certificate at that moment, as a sentence; `None` if the certificate is valid then.
-    pub fn out_of_date(&self, now: SystemTime) -> Option<String> {
+    pub fn validity_problem(&self, now: SystemTime) -> Option<String> {
         if now > self.not_after {
-            Some(format!("it expired on {}", date(self.not_after)))
+            Some(format!("it expired on {}", format_date(self.not_after)))
         } else if now < self.not_before {
-            let begins = date(self.not_before);
+            let begins = format_date(self.not_before);
             Some(format!(
                 "it is not valid before {begins}: is the clock right?"
             ))
@@ -82,6 +82,6 @@ pub(super) fn openssl_date(at: SystemTime) -> String {
 }
 
 /// Formats a moment as `2026-11-22T20:36:02Z`.
-pub fn date(at: SystemTime) -> String {
+pub fn format_date(at: SystemTime) -> String {
     DateTime::from_system_time(at).map_or_else(|_| "another age".into(), |at| at.to_string())
 }

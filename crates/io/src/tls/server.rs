@@ -81,7 +81,7 @@ impl TlsServer {
     }
 
     /// Returns the certificates that clients are shown.
-    pub fn shown(&self) -> &Arc<Shown> {
+    pub fn shown_certificates(&self) -> &Arc<Shown> {
         &self.shown
     }
 }

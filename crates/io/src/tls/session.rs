@@ -66,7 +66,7 @@ impl Session {
         waits: &mut bool,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        self.take_in(sock, buf)?;
+        self.decrypt_and_flush(sock, buf)?;
         while self.tls.is_handshaking() || self.tls.wants_write() {
             if self.tls.wants_write() {
                 ready!(self.poll_flush(sock, false, &mut false, cx))?;
@@ -75,7 +75,7 @@ impl Session {
             if ready!(sock.poll_fill(&mut self.received, 0, waits, cx))? == 0 {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
-            self.take_in(sock, buf)?;
+            self.decrypt_and_flush(sock, buf)?;
         }
         Poll::Ready(Ok(()))
     }
@@ -98,7 +98,7 @@ impl Session {
                 // Without close_notify some data may be missing.
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
-            match self.take_in(sock, buf)? {
+            match self.decrypt_and_flush(sock, buf)? {
                 0 => {}
                 n => return Poll::Ready(Ok(n)),
             }
@@ -110,7 +110,7 @@ impl Session {
 
     /// Decrypts everything that was received. Then sends the session's own messages, above all alerts, as far as there is room
     /// for them.
-    fn take_in(&mut self, sock: &Sock, buf: &mut Buf) -> io::Result<usize> {
+    fn decrypt_and_flush(&mut self, sock: &Sock, buf: &mut Buf) -> io::Result<usize> {
         let decrypted = self.decrypt(buf);
         if self.tls.wants_write() && self.taken == 0 {
             let _ = self.try_flush(sock);
@@ -120,7 +120,7 @@ impl Session {
 
     fn decrypt(&mut self, buf: &mut Buf) -> io::Result<usize> {
         let received = std::mem::take(&mut self.received);
-        let (mut left, mut decrypted) = (received.bytes(), 0);
+        let (mut left, mut decrypted) = (received.as_slice(), 0);
         while !left.is_empty() {
             // rustls takes no data after close_notify, and such data means nothing.
             if self.tls.read_tls(&mut left)? == 0 {
@@ -130,7 +130,7 @@ impl Session {
             let state = state.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
             let here = state.plaintext_bytes_to_read();
             if here > 0 {
-                let room = buf.room(here);
+                let room = buf.reserve_read(here);
                 let start = room.len();
                 room.resize(start + here, 0);
                 self.tls.reader().read_exact(&mut room[start..])?;
@@ -139,7 +139,7 @@ impl Session {
             self.ended |= state.peer_has_closed();
         }
         let around = received.len().saturating_sub(decrypted) / RECORD;
-        turn::spend(turn::PIECE.saturating_mul(u32::try_from(around).unwrap_or(u32::MAX)));
+        turn::spend_units(turn::PIECE.saturating_mul(u32::try_from(around).unwrap_or(u32::MAX)));
         Ok(decrypted)
     }
 
@@ -171,14 +171,14 @@ impl Session {
     }
 
     /// Tells the client that nothing more is sent (close_notify).
-    pub(crate) fn close(&mut self, sock: &Sock) {
+    pub(crate) fn send_close_notify(&mut self, sock: &Sock) {
         self.tls.send_close_notify();
         // If there is no room, the client has much unread data. It then learns of the end when the connection ends.
         let _ = self.try_flush(sock);
     }
 
     /// Returns about how many bytes wait to be sent.
-    pub(crate) fn pending(&self) -> usize {
+    pub(crate) fn pending_len(&self) -> usize {
         if self.tls.wants_write() {
             self.taken.max(1)
         } else {
@@ -187,14 +187,14 @@ impl Session {
     }
 
     /// Returns the protocol that the handshake agreed on (RFC 7301).
-    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+    pub(crate) fn alpn_protocol(&self) -> Option<&[u8]> {
         self.tls.alpn_protocol()
     }
 
     pub(crate) fn agreed(&self) -> Option<Agreed> {
         let cipher = self.tls.negotiated_cipher_suite()?.suite();
         let shown = self.tls.peer_certificates().and_then(<[_]>::first);
-        let client = shown.and_then(|one| ClientCertificate::read(one));
+        let client = shown.and_then(|one| ClientCertificate::from_der(one));
         let user = self.asked.flatten().zip(client.as_ref());
         Some(Agreed {
             protocol: match self.tls.protocol_version()? {
@@ -205,7 +205,7 @@ impl Session {
             cipher: cipher.as_str()?.replacen("TLS13_", "TLS_", 1),
             server_name: self.tls.server_name().map(str::to_owned),
             asked: self.asked.is_some(),
-            user: user.and_then(|(is, client)| client.user(is).map(str::to_owned)),
+            user: user.and_then(|(is, client)| client.user_name(is).map(str::to_owned)),
             client,
         })
     }
@@ -218,7 +218,9 @@ impl Session {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         while self.tls.wants_write() {
-            let sent = sock.poll_run(Direction::Out, waits, cx, |fd| self.send(fd, more));
+            let sent = sock.poll_call(Direction::Out, waits, cx, |fd| {
+                self.send_encrypted(fd, more)
+            });
             ready!(sent)?;
             *waits = false;
         }
@@ -228,7 +230,7 @@ impl Session {
     /// Sends the encrypted bytes. Returns false if there is no room for all of them.
     fn try_flush(&mut self, sock: &Sock) -> io::Result<bool> {
         while self.tls.wants_write() {
-            match self.send(std::os::fd::AsFd::as_fd(sock), false) {
+            match self.send_encrypted(std::os::fd::AsFd::as_fd(sock), false) {
                 Ok(_) => {}
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
                 Err(e) => return Err(e.into()),
@@ -237,7 +239,7 @@ impl Session {
         Ok(true)
     }
 
-    fn send(&mut self, fd: BorrowedFd<'_>, more: bool) -> Result<usize, Errno> {
+    fn send_encrypted(&mut self, fd: BorrowedFd<'_>, more: bool) -> Result<usize, Errno> {
         let flags = if more {
             SendFlags::MORE | SendFlags::NOSIGNAL
         } else {
@@ -249,7 +251,7 @@ impl Session {
 }
 
 /// Returns why a handshake failed, as a sentence; `None` if the client has just left.
-pub fn why(e: &io::Error) -> Option<String> {
+pub fn explain_handshake_error(e: &io::Error) -> Option<String> {
     let why = e.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(match why {
         // rustls returns this error if the server has no certificate to show.

@@ -44,7 +44,7 @@ impl Shown {
     /// names no host or an unknown host is shown the first of `files`. Takes certificates that were already obtained from
     /// `before`.
     pub fn new(files: &[Certificate], hosts: &[String], before: Option<&Self>) -> Self {
-        let of = |host: &String| before.and_then(|before| before.of(host));
+        let of = |host: &String| before.and_then(|before| before.automatic_certificate(host));
         let automatic = hosts.iter().map(|host| (host.clone(), of(host))).collect();
         Self {
             table: RwLock::new(Table {
@@ -59,24 +59,28 @@ impl Shown {
 
     /// Replaces the certificates from files.
     pub fn show_files(&self, files: &[Certificate]) {
-        write(&self.table).files = Certificates::new(files);
+        write_lock(&self.table).files = Certificates::new(files);
     }
 
     /// Stores the certificate of a host, which was obtained automatically.
-    pub fn show(&self, host: &str, certificate: Certificate) {
-        let mut table = write(&self.table);
+    pub fn show_automatic(&self, host: &str, certificate: Certificate) {
+        let mut table = write_lock(&self.table);
         if let Some(place) = table.automatic.get_mut(host) {
             *place = Some(certificate);
         }
     }
 
     /// Returns the automatic certificate of a host, if it was obtained.
-    pub fn of(&self, host: &str) -> Option<Certificate> {
-        read(&self.table).automatic.get(host).cloned().flatten()
+    pub fn automatic_certificate(&self, host: &str) -> Option<Certificate> {
+        read_lock(&self.table)
+            .automatic
+            .get(host)
+            .cloned()
+            .flatten()
     }
 
     /// Returns whether there is a certificate for clients that ask for this host.
-    pub fn has(&self, host: &str) -> bool {
+    pub fn has_certificate(&self, host: &str) -> bool {
         self.for_client(Some(host)).is_some()
     }
 
@@ -84,48 +88,51 @@ impl Shown {
     ///
     /// # Errors
     /// A sentence: the proof could not be made.
-    pub fn prove(&self, host: &str, digest: &[u8]) -> Result<(), String> {
-        let proof = proof(host, digest).map_err(|e| format!("no proof for {host}: {e}"))?;
-        write(&self.proofs).insert(host.to_owned(), proof);
+    pub fn publish_proof(&self, host: &str, digest: &[u8]) -> Result<(), String> {
+        let proof = create_proof(host, digest).map_err(|e| format!("no proof for {host}: {e}"))?;
+        write_lock(&self.proofs).insert(host.to_owned(), proof);
         Ok(())
     }
 
     /// Removes the proof for a host, because the authority does not ask any more.
-    pub fn proven(&self, host: &str) {
-        write(&self.proofs).remove(host);
+    pub fn remove_proof(&self, host: &str) {
+        write_lock(&self.proofs).remove(host);
     }
 
     /// Returns whether any certificates are obtained automatically.
     pub(super) fn is_automatic(&self) -> bool {
-        !read(&self.table).automatic.is_empty()
+        !read_lock(&self.table).automatic.is_empty()
     }
 
     /// Returns the certificate for a client that names this host, or no host.
     pub(super) fn for_client(&self, host: Option<&str>) -> Option<Arc<CertifiedKey>> {
-        let table = read(&self.table);
+        let table = read_lock(&self.table);
         let host = host.map(str::to_ascii_lowercase);
         let host = host.as_deref();
         if let Some(automatic) = host.and_then(|host| table.automatic.get(host)) {
             // A certificate for another host would be useless to the client, which would report an attack.
             return automatic.as_ref().map(|one| one.key.clone());
         }
-        let own = host.and_then(|host| table.files.of(host));
+        let own = host.and_then(|host| table.files.find_for_host(host));
         let any = || table.automatic.values().flatten().next();
         let found = own.or(table.files.default.as_ref());
         found.cloned().or_else(|| Some(any()?.key.clone()))
     }
 }
 
-fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+fn read_lock<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+fn write_lock<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Makes a certificate that only holds the answer to the authority's question (RFC 8737, 3).
-fn proof(host: &str, digest: &[u8]) -> Result<Arc<CertifiedKey>, Box<dyn std::error::Error>> {
+fn create_proof(
+    host: &str,
+    digest: &[u8],
+) -> Result<Arc<CertifiedKey>, Box<dyn std::error::Error>> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new([host.to_owned()])?;
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
@@ -143,7 +150,7 @@ impl ResolvesServerCert for Shown {
             .alpn()
             .is_some_and(|mut alpn| alpn.all(|one| one == ACME))
         {
-            return read(&self.proofs).get(host?).cloned();
+            return read_lock(&self.proofs).get(host?).cloned();
         }
         self.for_client(host)
     }

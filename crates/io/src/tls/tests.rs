@@ -114,7 +114,7 @@ fn each_host_is_shown_its_own() {
     }
     assert_eq!(got(&shown, None), Some(Arc::as_ptr(&all[0].key)));
     let late = certificate(&made(&["late.example"]));
-    shown.show("late.example", late.clone());
+    shown.show_automatic("late.example", late.clone());
     let late = Some(Arc::as_ptr(&late.key));
     assert_eq!(got(&shown, Some("late.example")), late);
     // The certificate stays when the configuration is read again. It is the only one if no file is named.
@@ -152,11 +152,11 @@ fn bytes_arrive_in_both_directions() {
         assert_eq!(agreed.protocol, "TLSv1.3");
         assert!(agreed.cipher.starts_with("TLS_"), "{}", agreed.cipher);
         assert_eq!(agreed.server_name.as_deref(), Some("localhost"));
-        assert!(transport.raw().is_none());
+        assert!(transport.plain_sock().is_none());
         while buf.len() < 300_000 {
-            assert!(transport.fill(&mut buf, 0).await.unwrap() > 0);
+            assert!(transport.fill_buffer(&mut buf, 0).await.unwrap() > 0);
         }
-        let mut left = buf.bytes();
+        let mut left = buf.as_slice();
         while !left.is_empty() {
             let n = transport.write(&[IoSlice::new(left)], false).await.unwrap();
             left = &left[n..];
@@ -164,7 +164,7 @@ fn bytes_arrive_in_both_directions() {
         transport.end_output().unwrap();
         let mut none = Buf::default();
         (
-            buf.bytes().to_vec(),
+            buf.as_slice().to_vec(),
             transport.read_idle(&mut none).await.unwrap(),
         )
     });
@@ -192,9 +192,9 @@ fn a_truncated_stream_is_told_from_an_ended_one() {
         let mut buf = Buf::default();
         transport.accept(&server, &mut buf).await.unwrap();
         while buf.len() < 4 {
-            assert!(transport.fill(&mut buf, 0).await.unwrap() > 0);
+            assert!(transport.fill_buffer(&mut buf, 0).await.unwrap() > 0);
         }
-        let error = transport.fill(&mut buf, 0).await.unwrap_err();
+        let error = transport.fill_buffer(&mut buf, 0).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
     });
     drop(peer.join().unwrap());
@@ -223,7 +223,7 @@ fn bytes_behind_the_end_are_let_go() {
     let mut buf = Buf::default();
     let read = on_a_loop(async {
         transport.accept(&server, &mut buf).await.unwrap();
-        transport.fill(&mut buf, more.len()).await
+        transport.fill_buffer(&mut buf, more.len()).await
     });
     assert_eq!((read.unwrap(), buf.len()), (0, 0));
     peer.join().unwrap();

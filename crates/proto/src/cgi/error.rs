@@ -34,7 +34,7 @@ pub enum ReplyError {
 const QUOTED: usize = 80;
 
 impl ReplyError {
-    pub(super) fn line(line: usize, fault: LineFault, text: &[u8]) -> Self {
+    pub(super) fn from_line(line: usize, fault: LineFault, text: &[u8]) -> Self {
         let cut = &text[..text.len().min(QUOTED)];
         let mut quoted = cut.escape_ascii().to_string();
         if cut.len() < text.len() {

@@ -2,7 +2,7 @@
 
 use super::error::LineFault;
 use crate::{
-    digits::number,
+    digits::parse_number,
     fields::{is_text, is_token},
 };
 
@@ -24,10 +24,10 @@ impl<'a> FieldLine<'a> {
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         match name {
             [] => return Err(LineFault::EMPTY_NAME),
-            [.., b' ' | b'\t'] if token(name.trim_ascii_end()) => {
+            [.., b' ' | b'\t'] if is_token_name(name.trim_ascii_end()) => {
                 return Err(LineFault::SPACE_BEFORE_COLON);
             }
-            _ if !token(name) => return Err(bad_name(name)),
+            _ if !is_token_name(name) => return Err(bad_name(name)),
             _ => {}
         }
         // Checked on the whole value, because trimming must not hide a CR at its end.
@@ -41,7 +41,7 @@ impl<'a> FieldLine<'a> {
     }
 }
 
-fn token(name: &[u8]) -> bool {
+fn is_token_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&b| is_token(b))
 }
 
@@ -104,7 +104,7 @@ const ROLES: &[(&str, FieldRole)] = &[
 ];
 
 impl FieldRole {
-    pub(super) fn of(name: &[u8]) -> Self {
+    pub(super) fn from_name(name: &[u8]) -> Self {
         let extension = name.get(..6).unwrap_or_default();
         if extension.eq_ignore_ascii_case(b"X-CGI-") {
             return Self::Removed;
@@ -119,30 +119,30 @@ impl FieldRole {
 /// Reads a status (6.3.3): three digits, 200 to 599, then nothing or a space and the reason phrase. A phrase
 /// that is not UTF-8 is left out, because only people read it. A program may not send 1xx, except 101 if it
 /// was asked to `upgrade`.
-pub(super) fn status(value: &[u8], upgrade: bool) -> Option<(u16, Option<String>)> {
+pub(super) fn parse_status(value: &[u8], upgrade: bool) -> Option<(u16, Option<String>)> {
     let (code, rest) = value.split_at_checked(3)?;
     let reason = match rest {
         [] => "",
         [b' ', reason @ ..] => std::str::from_utf8(reason.trim_ascii()).unwrap_or_default(),
         _ => return None,
     };
-    let code = u16::try_from(number(code)?).ok()?;
+    let code = u16::try_from(parse_number(code)?).ok()?;
     let reason = (!reason.is_empty()).then(|| reason.to_owned());
     let known = (200..=599).contains(&code) || (upgrade && code == 101);
     known.then_some((code, reason))
 }
 
-/// Reads a status line (RFC 9112, 4), with the [`status`] after the version.
-pub(super) fn status_line(line: &[u8], upgrade: bool) -> Option<(u16, Option<String>)> {
+/// Reads a status line (RFC 9112, 4), with the [`parse_status`] after the version.
+pub(super) fn parse_status_line(line: &[u8], upgrade: bool) -> Option<(u16, Option<String>)> {
     match line.strip_prefix(b"HTTP/")? {
-        [b'0'..=b'9', b'.', b'0'..=b'9', b' ', rest @ ..] => status(rest, upgrade),
+        [b'0'..=b'9', b'.', b'0'..=b'9', b' ', rest @ ..] => parse_status(rest, upgrade),
         _ => None,
     }
 }
 
 /// Reads a `local-pathquery` (6.2.2): a path that begins with one slash, and a query. `//host` names a host. A
 /// fragment is for the client to keep.
-pub(super) fn local_pathquery(location: &[u8]) -> Option<String> {
+pub(super) fn parse_local_pathquery(location: &[u8]) -> Option<String> {
     let local = location.starts_with(b"/")
         && !location.starts_with(b"//")
         && location.iter().all(|&b| b.is_ascii_graphic() && b != b'#');

@@ -1,11 +1,11 @@
 //! Programs that write the whole HTTP response themselves (RFC 3875, 5: non-parsed header).
 
-use crate::digits::number;
+use crate::digits::parse_number;
 
 /// Reads the status in the status line at the start of `output`, for the log: 100 to 599. `None` if
 /// the output begins with other bytes, or does not reach to the status yet. Nothing else is checked:
 /// the bytes go to the client as they are.
-pub fn status(output: &[u8]) -> Option<u16> {
+pub fn parse_nph_status(output: &[u8]) -> Option<u16> {
     let rest = output.strip_prefix(b"HTTP/")?;
     let [b'0'..=b'9', b'.', b'0'..=b'9', b' ', rest @ ..] = rest else {
         return None;
@@ -13,7 +13,7 @@ pub fn status(output: &[u8]) -> Option<u16> {
     let (digits, [b' ' | b'\r' | b'\n', ..]) = rest.split_at_checked(3)? else {
         return None;
     };
-    let status = u16::try_from(number(digits)?).ok()?;
+    let status = u16::try_from(parse_number(digits)?).ok()?;
     (100..=599).contains(&status).then_some(status)
 }
 
@@ -34,7 +34,7 @@ mod tests {
             ("Status: 200\n", None),
             ("", None),
         ] {
-            assert_eq!(status(output.as_bytes()), want, "{output:?}");
+            assert_eq!(parse_nph_status(output.as_bytes()), want, "{output:?}");
         }
     }
 }

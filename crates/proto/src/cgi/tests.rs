@@ -5,7 +5,7 @@ use super::*;
 mod kinds;
 
 fn read(head: &[u8]) -> Result<Parsed<Reply>, ReplyError> {
-    ReplyScan::default().step(head, &ReplyLimits::default())
+    ReplyScan::default().scan_head(head, &ReplyLimits::default())
 }
 
 /// Returns the reply of a head that is whole and valid.
@@ -30,9 +30,9 @@ fn fault(head: impl AsRef<[u8]>) -> (usize, LineFault) {
 
 fn ended(output: &str) -> String {
     let mut scan = ReplyScan::default();
-    let step = scan.step(output.as_bytes(), &ReplyLimits::default());
+    let step = scan.scan_head(output.as_bytes(), &ReplyLimits::default());
     assert_eq!(step, Ok(Parsed::Partial), "{output:?}");
-    scan.ended(output.as_bytes()).to_string()
+    scan.explain_incomplete(output.as_bytes()).to_string()
 }
 
 fn list(fields: &Fields) -> Vec<(String, String)> {
@@ -103,7 +103,7 @@ fn s6_3_1_a_body_has_a_content_type_or_lacks_one() {
             ReplyBody::Send,
         ),
     ] {
-        assert_eq!(reply(head).body(), body, "{head:?}");
+        assert_eq!(reply(head).body_handling(), body, "{head:?}");
     }
 }
 
@@ -182,7 +182,7 @@ fn s6_3_4_content_length_is_digits() {
     for (value, length) in [("0", 0), ("007", 7), ("18446744073709551615", u64::MAX)] {
         let reply = reply(&format!("Content-Type: a/b\nContent-Length: {value}\n\n"));
         assert_eq!(reply.content_length, Some(length));
-        assert!(!reply.fields.has("content-length"));
+        assert!(!reply.fields.has_field("content-length"));
     }
     for value in [
         "",
@@ -251,7 +251,7 @@ fn values_may_hold_tabs_and_8_bit_bytes() {
     let Ok(Parsed::Complete(reply, _)) = read(b"Status: 200\nX: \t a\tb\xe9\x80 \t\n\n") else {
         panic!()
     };
-    assert_eq!(reply.fields.first("x"), Some(&b"a\tb\xe9\x80"[..]));
+    assert_eq!(reply.fields.first_value("x"), Some(&b"a\tb\xe9\x80"[..]));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn limits_are_exact_and_an_endless_line_ends_at_once() {
         upgrade: false,
         status_line: false,
     };
-    let step = |limits| ReplyScan::default().step(head, &limits);
+    let step = |limits| ReplyScan::default().scan_head(head, &limits);
     assert!(matches!(
         step(limits(head.len(), 2)),
         Ok(Parsed::Complete(_, 18))
@@ -280,13 +280,13 @@ fn limits_are_exact_and_an_endless_line_ends_at_once() {
     let endless = vec![b'x'; 4096];
     let mut scan = ReplyScan::default();
     let some = limits(1024, 9);
-    assert_eq!(scan.step(&endless[..1023], &some), Ok(Parsed::Partial));
+    assert_eq!(scan.scan_head(&endless[..1023], &some), Ok(Parsed::Partial));
     assert_eq!(
-        scan.step(&endless[..1024], &some),
+        scan.scan_head(&endless[..1024], &some),
         Err(ReplyError::TooLong(1024))
     );
     assert_eq!(
-        ReplyScan::default().step(&endless, &some),
+        ReplyScan::default().scan_head(&endless, &some),
         Err(ReplyError::TooLong(1024))
     );
     let fields = "X: y\n".repeat(10_000);
@@ -306,7 +306,7 @@ fn no_byte_is_searched_twice() {
     let mut scan = ReplyScan::default();
     let output = b"Status: 200\nX: yyyyyy";
     for end in 1..output.len() {
-        assert_eq!(scan.step(&output[..end], &limits), Ok(Parsed::Partial));
+        assert_eq!(scan.scan_head(&output[..end], &limits), Ok(Parsed::Partial));
         assert_eq!(scan.seen, end);
     }
 }
@@ -365,7 +365,7 @@ fn ended_says_what_was_printed_and_what_not() {
     }
     // Even if the caller had not shown the scan all of it.
     let unseen = ReplyScan::default()
-        .ended(b"Status: 200\nbad\n")
+        .explain_incomplete(b"Status: 200\nbad\n")
         .to_string();
     assert!(unseen.starts_with("line 2 of the response head is not a header field"));
 }
@@ -378,11 +378,11 @@ fn outcome(
 ) -> Result<(Reply, usize), ReplyError> {
     let mut scan = ReplyScan::default();
     for &cut in cuts.iter().chain([&output.len()]) {
-        if let Parsed::Complete(reply, used) = scan.step(&output[..cut], limits)? {
+        if let Parsed::Complete(reply, used) = scan.scan_head(&output[..cut], limits)? {
             return Ok((reply, used));
         }
     }
-    Err(scan.ended(output))
+    Err(scan.explain_incomplete(output))
 }
 
 fn output() -> impl Strategy<Value = Vec<u8>> {
@@ -440,16 +440,16 @@ fn a_program_that_may_have_the_connection_says_101() {
             upgrade,
             ..ReplyLimits::default()
         };
-        ReplyScan::default().step(text.as_bytes(), &limits)
+        ReplyScan::default().scan_head(text.as_bytes(), &limits)
     };
     let grants = "Status: 101 Go\nUpgrade: websocket\nContent-Length: 3\n\n";
     let Ok(Parsed::Complete(reply, used)) = scan(grants, true) else {
         panic!("no answer");
     };
     assert_eq!((reply.status, used), (101, grants.len()));
-    assert_eq!(reply.fields.first("upgrade"), Some(&b"websocket"[..]));
+    assert_eq!(reply.fields.first_value("upgrade"), Some(&b"websocket"[..]));
     assert_eq!(
-        (reply.content_length, reply.body()),
+        (reply.content_length, reply.body_handling()),
         (None, ReplyBody::Send)
     );
     assert!(scan(grants, false).is_err());
@@ -458,5 +458,8 @@ fn a_program_that_may_have_the_connection_says_101() {
     let Ok(Parsed::Complete(reply, _)) = scan("Status: 426\nUpgrade: websocket\n\n", true) else {
         panic!("no answer");
     };
-    assert_eq!((reply.status, reply.fields.has("upgrade")), (426, false));
+    assert_eq!(
+        (reply.status, reply.fields.has_field("upgrade")),
+        (426, false)
+    );
 }

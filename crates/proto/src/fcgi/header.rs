@@ -58,7 +58,7 @@ impl Header {
     }
 
     /// Encodes the header for sending.
-    pub fn bytes(self) -> [u8; HEADER] {
+    pub fn to_bytes(self) -> [u8; HEADER] {
         let [id_high, id] = self.id.to_be_bytes();
         let [high, low] = self.content.to_be_bytes();
         [1, self.kind.0, id_high, id, high, low, self.padding, 0]
@@ -71,13 +71,13 @@ impl Header {
     pub fn parse(buf: &[u8]) -> Result<Option<Self>, RecordError> {
         match (buf.first(), buf.first_chunk()) {
             (Some(&version), _) if version != 1 => Err(RecordError::Version(version)),
-            (_, Some(header)) => Self::of(*header).map(Some),
+            (_, Some(header)) => Self::from_bytes(*header).map(Some),
             (_, None) => Ok(None),
         }
     }
 
     /// Reads a header; `Err`: its version is not 1.
-    pub(super) fn of(b: [u8; HEADER]) -> Result<Self, RecordError> {
+    pub(super) fn from_bytes(b: [u8; HEADER]) -> Result<Self, RecordError> {
         if b[0] != 1 {
             return Err(RecordError::Version(b[0]));
         }
@@ -90,7 +90,7 @@ impl Header {
     }
 
     /// Returns the padding that belongs after the content.
-    pub fn pad(self) -> &'static [u8] {
+    pub fn padding_bytes(self) -> &'static [u8] {
         const ZEROS: [u8; 255] = [0; 255];
         &ZEROS[..usize::from(self.padding)]
     }

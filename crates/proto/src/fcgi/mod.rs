@@ -1,6 +1,6 @@
 //! FastCGI 1.0 ("FastCGI Specification", M. Brown, 1996), both sides of it. galgo asks applications as a web
-//! server does ([`reply`], [`Params`], [`begin`]), and answers a web server as an application does
-//! ([`request`], [`end`], [`values`]).
+//! server does ([`reply`], [`Params`], [`begin_request`]), and answers a web server as an application does
+//! ([`request`], [`end_request`], [`get_values_result`]).
 //!
 //! Decisions where the specification leaves room:
 //! - Only version 1 is supported. Another version is an error, because no later record could be framed.
@@ -52,17 +52,17 @@ impl Outcome {
 }
 
 /// Makes a record with eight bytes of content.
-fn short(kind: RecordType, id: u16, content: [u8; 8]) -> [u8; 16] {
+fn eight_byte_record(kind: RecordType, id: u16, content: [u8; 8]) -> [u8; 16] {
     let mut record = [0; 16];
-    record[..HEADER].copy_from_slice(&Header::new(kind, id, 8).bytes());
+    record[..HEADER].copy_from_slice(&Header::new(kind, id, 8).to_bytes());
     record[HEADER..].copy_from_slice(&content);
     record
 }
 
 /// Makes BEGIN_REQUEST (5.1): `keep` asks the application to leave the connection open.
-pub fn begin(id: u16, role: Role, keep: bool) -> [u8; 16] {
+pub fn begin_request(id: u16, role: Role, keep: bool) -> [u8; 16] {
     let [high, low] = role.0.to_be_bytes();
-    short(
+    eight_byte_record(
         RecordType::BEGIN,
         id,
         [high, low, keep.into(), 0, 0, 0, 0, 0],
@@ -70,29 +70,29 @@ pub fn begin(id: u16, role: Role, keep: bool) -> [u8; 16] {
 }
 
 /// Makes ABORT_REQUEST (5.4).
-pub fn abort(id: u16) -> [u8; HEADER] {
-    Header::new(RecordType::ABORT, id, 0).bytes()
+pub fn abort_request(id: u16) -> [u8; HEADER] {
+    Header::new(RecordType::ABORT, id, 0).to_bytes()
 }
 
 /// Makes END_REQUEST (5.5).
-pub fn end(id: u16, status: u32, outcome: Outcome) -> [u8; 16] {
+pub fn end_request(id: u16, status: u32, outcome: Outcome) -> [u8; 16] {
     let [a, b, c, d] = status.to_be_bytes();
-    short(RecordType::END, id, [a, b, c, d, outcome.0, 0, 0, 0])
+    eight_byte_record(RecordType::END, id, [a, b, c, d, outcome.0, 0, 0, 0])
 }
 
 /// Makes UNKNOWN_TYPE (4.2): the answer to a management record of an unknown type.
 pub fn unknown_type(kind: RecordType) -> [u8; 16] {
     let content = [kind.0, 0, 0, 0, 0, 0, 0, 0];
-    short(RecordType::UNKNOWN_TYPE, MANAGEMENT, content)
+    eight_byte_record(RecordType::UNKNOWN_TYPE, MANAGEMENT, content)
 }
 
 /// Makes GET_VALUES_RESULT (4.1) with these variables.
-pub fn values<'p>(pairs: impl IntoIterator<Item = (&'p [u8], &'p [u8])>) -> Vec<u8> {
+pub fn get_values_result<'p>(pairs: impl IntoIterator<Item = (&'p [u8], &'p [u8])>) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut sink = Params::open(RecordType::GET_VALUES_RESULT, MANAGEMENT, &mut out);
+    let mut sink = Params::with_kind(RecordType::GET_VALUES_RESULT, MANAGEMENT, &mut out);
     for (name, value) in pairs {
-        crate::vars::Sink::put(&mut sink, name, value);
+        crate::vars::Sink::put_variable(&mut sink, name, value);
     }
-    sink.close();
+    sink.complete_record();
     out
 }

@@ -19,10 +19,10 @@ pub struct Params<'o> {
 impl<'o> Params<'o> {
     /// Opens the PARAMS stream of request `id`, appended to `out`.
     pub fn new(id: u16, out: &'o mut Vec<u8>) -> Self {
-        Self::open(RecordType::PARAMS, id, out)
+        Self::with_kind(RecordType::PARAMS, id, out)
     }
 
-    pub(super) fn open(kind: RecordType, id: u16, out: &'o mut Vec<u8>) -> Self {
+    pub(super) fn with_kind(kind: RecordType, id: u16, out: &'o mut Vec<u8>) -> Self {
         let at = out.len();
         out.extend_from_slice(&[0; HEADER]);
         Self { out, kind, id, at }
@@ -31,16 +31,16 @@ impl<'o> Params<'o> {
     /// Ends the stream with an empty record (3.3).
     pub fn finish(mut self) {
         if self.content() > 0 {
-            self.next();
+            self.next_record();
         }
-        self.close();
+        self.complete_record();
     }
 
     /// Completes the open record, which is the last one.
-    pub(super) fn close(self) {
+    pub(super) fn complete_record(self) {
         let header = Header::new(self.kind, self.id, self.content());
-        self.out[self.at..self.at + HEADER].copy_from_slice(&header.bytes());
-        self.out.extend_from_slice(header.pad());
+        self.out[self.at..self.at + HEADER].copy_from_slice(&header.to_bytes());
+        self.out.extend_from_slice(header.padding_bytes());
     }
 
     fn content(&self) -> usize {
@@ -48,7 +48,7 @@ impl<'o> Params<'o> {
     }
 
     /// Completes the open record and opens another record.
-    fn next(&mut self) {
+    fn next_record(&mut self) {
         let (kind, id) = (self.kind, self.id);
         Params {
             out: self.out,
@@ -56,7 +56,7 @@ impl<'o> Params<'o> {
             id,
             at: self.at,
         }
-        .close();
+        .complete_record();
         self.at = self.out.len();
         self.out.extend_from_slice(&[0; HEADER]);
     }
@@ -67,16 +67,16 @@ impl<'o> Params<'o> {
         if name.len() > LONGEST || value.len() > LONGEST {
             return;
         }
-        let lengths = [length(name.len()), length(value.len())];
+        let lengths = [encode_length(name.len()), encode_length(value.len())];
         let [first, second] = [0, 1].map(|i: usize| &lengths[i].0[..lengths[i].1]);
         let pair = [first, second, name, value];
-        pair.iter().for_each(|part| self.bytes(part));
+        pair.iter().for_each(|part| self.put_bytes(part));
     }
 
-    fn bytes(&mut self, mut bytes: &[u8]) {
+    fn put_bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.content() == MOST {
-                self.next();
+                self.next_record();
             }
             let (fits, rest) = bytes.split_at(bytes.len().min(MOST - self.content()));
             self.out.extend_from_slice(fits);
@@ -86,7 +86,7 @@ impl<'o> Params<'o> {
 }
 
 /// Encodes a length in the format: one byte, or four. `n` is no more than [`LONGEST`].
-fn length(n: usize) -> ([u8; 4], usize) {
+fn encode_length(n: usize) -> ([u8; 4], usize) {
     match (u8::try_from(n), u32::try_from(n)) {
         (Ok(n @ 0..=127), _) => ([n, 0, 0, 0], 1),
         (_, Ok(n)) => ((0x8000_0000 | n).to_be_bytes(), 4),
@@ -98,7 +98,7 @@ fn length(n: usize) -> ([u8; 4], usize) {
 impl Sink for Params<'_> {
     // Nearly every name is a constant. Inlined into the caller, it is copied as a constant.
     #[inline]
-    fn put(&mut self, name: &[u8], value: &[u8]) {
+    fn put_variable(&mut self, name: &[u8], value: &[u8]) {
         if let (Ok(short @ ..=127), Ok(brief @ ..=127)) =
             (u8::try_from(name.len()), u8::try_from(value.len()))
             && 2 + name.len() + value.len() <= MOST - self.content()
@@ -130,7 +130,7 @@ impl<'c> NameValuePairs<'c> {
         Self { rest: content }
     }
 
-    fn length(&mut self) -> Option<usize> {
+    fn next_length(&mut self) -> Option<usize> {
         let (&first, rest) = self.rest.split_first()?;
         if first < 128 {
             self.rest = rest;
@@ -141,8 +141,8 @@ impl<'c> NameValuePairs<'c> {
         usize::try_from(u32::from_be_bytes(*four) & 0x7fff_ffff).ok()
     }
 
-    fn pair(&mut self) -> Option<(&'c [u8], &'c [u8])> {
-        let (name, value) = (self.length()?, self.length()?);
+    fn next_pair(&mut self) -> Option<(&'c [u8], &'c [u8])> {
+        let (name, value) = (self.next_length()?, self.next_length()?);
         let (name, rest) = self.rest.split_at_checked(name)?;
         let (value, rest) = rest.split_at_checked(value)?;
         self.rest = rest;
@@ -157,7 +157,7 @@ impl<'c> Iterator for NameValuePairs<'c> {
         if self.rest.is_empty() {
             return None;
         }
-        let pair = self.pair().ok_or(BadPairs);
+        let pair = self.next_pair().ok_or(BadPairs);
         if pair.is_err() {
             self.rest = &[];
         }

@@ -48,7 +48,7 @@ impl Records {
     /// # Errors
     /// A record is not of version 1.
     /// A record is not of version 1.
-    pub fn step(&mut self, input: &[u8]) -> Result<Parsed<RecordPiece>, RecordError> {
+    pub fn next_piece(&mut self, input: &[u8]) -> Result<Parsed<RecordPiece>, RecordError> {
         match self.state {
             RecordsState::Header(mut held, have) => {
                 let n = (HEADER - have).min(input.len());
@@ -57,13 +57,13 @@ impl Records {
                     self.state = RecordsState::Header(held, have + n);
                     return Ok(Parsed::Partial);
                 }
-                let header = Header::of(held)?;
+                let header = Header::from_bytes(held)?;
                 self.state = RecordsState::Content(header, header.content.into());
                 Ok(Parsed::Complete(RecordPiece::Begin(header), n))
             }
             RecordsState::Content(header, 0) => {
                 self.state = RecordsState::Padding(header, header.padding.into());
-                self.step(input)
+                self.next_piece(input)
             }
             RecordsState::Content(_, _) if input.is_empty() => Ok(Parsed::Partial),
             RecordsState::Content(header, left) => {

@@ -38,7 +38,7 @@ pub struct ReplyReader {
     over: bool,
 }
 
-/// Limit of the bytes that [`ReplyReader::with_more`] reads.
+/// Limit of the bytes that [`ReplyReader::with_extra_bytes`] reads.
 pub const MORE: usize = 56;
 
 impl ReplyReader {
@@ -57,7 +57,7 @@ impl ReplyReader {
 
     /// Reads as [`ReplyReader::new`] does, from an application of galgo itself, which puts `more` bytes after the eight
     /// of END_REQUEST, at most [`MORE`].
-    pub fn with_more(id: u16, more: usize) -> Self {
+    pub fn with_extra_bytes(id: u16, more: usize) -> Self {
         let ends_in = u16::try_from(8 + more.min(MORE)).unwrap_or(8);
         Self {
             ends_in,
@@ -66,7 +66,7 @@ impl ReplyReader {
     }
 
     /// Returns the bytes after the first eight of END_REQUEST, once it has arrived.
-    pub fn more(&self) -> &[u8] {
+    pub fn extra_bytes(&self) -> &[u8] {
         &self.end[8..usize::from(self.ends_in)]
     }
 
@@ -80,15 +80,15 @@ impl ReplyReader {
     ///
     /// # Errors
     /// The bytes are no reply to this request.
-    pub fn step(&mut self, input: &[u8]) -> Result<Parsed<ReplyEvent>, RecordError> {
+    pub fn next_event(&mut self, input: &[u8]) -> Result<Parsed<ReplyEvent>, RecordError> {
         let mut at = 0;
         while !self.over {
-            let Parsed::Complete(piece, used) = self.records.step(&input[at..])? else {
+            let Parsed::Complete(piece, used) = self.records.next_piece(&input[at..])? else {
                 return Ok(Parsed::Partial);
             };
             at += used;
             match piece {
-                RecordPiece::Begin(header) => self.expected(header)?,
+                RecordPiece::Begin(header) => self.check_header(header)?,
                 RecordPiece::Content(header, n) => match header.kind {
                     RecordType::STDOUT => return Ok(Parsed::Complete(ReplyEvent::Stdout(n), at)),
                     RecordType::STDERR => return Ok(Parsed::Complete(ReplyEvent::Stderr(n), at)),
@@ -99,7 +99,7 @@ impl ReplyReader {
                     }
                 },
                 RecordPiece::End(header) => {
-                    if let Some(event) = self.ended(header) {
+                    if let Some(event) = self.finish_record(header) {
                         return Ok(Parsed::Complete(event, at));
                     }
                 }
@@ -108,7 +108,7 @@ impl ReplyReader {
         Err(Misplaced("there is more behind the end of the request"))
     }
 
-    fn expected(&self, header: Header) -> Result<(), RecordError> {
+    fn check_header(&self, header: Header) -> Result<(), RecordError> {
         if header.id != self.id {
             return Err(Misplaced("a record belongs to a request that was not made"));
         }
@@ -125,7 +125,7 @@ impl ReplyReader {
         }
     }
 
-    fn ended(&mut self, header: Header) -> Option<ReplyEvent> {
+    fn finish_record(&mut self, header: Header) -> Option<ReplyEvent> {
         match header.kind {
             RecordType::STDOUT if header.content == 0 => {
                 self.stdout_over = true;

@@ -54,17 +54,17 @@ impl Requests {
     ///
     /// # Errors
     /// A web server does not send such bytes.
-    pub fn step(&mut self, input: &[u8]) -> Result<Parsed<Event>, RecordError> {
+    pub fn next_event(&mut self, input: &[u8]) -> Result<Parsed<Event>, RecordError> {
         let mut at = 0;
         loop {
-            let Parsed::Complete(piece, used) = self.records.step(&input[at..])? else {
+            let Parsed::Complete(piece, used) = self.records.next_piece(&input[at..])? else {
                 return Ok(Parsed::Partial);
             };
             at += used;
             let event = match piece {
                 RecordPiece::Begin(header) => {
                     self.have = 0;
-                    expected(header.kind, header.id, header.content)?;
+                    check_header(header.kind, header.id, header.content)?;
                     None
                 }
                 RecordPiece::Content(header, n) => match header.kind {
@@ -81,7 +81,9 @@ impl Requests {
                         None
                     }
                 },
-                RecordPiece::End(header) => self.ended(header.kind, header.id, header.content),
+                RecordPiece::End(header) => {
+                    self.finish_record(header.kind, header.id, header.content)
+                }
             };
             if let Some(event) = event {
                 return Ok(Parsed::Complete(event, at));
@@ -89,7 +91,7 @@ impl Requests {
         }
     }
 
-    fn ended(&self, kind: RecordType, id: u16, content: u16) -> Option<Event> {
+    fn finish_record(&self, kind: RecordType, id: u16, content: u16) -> Option<Event> {
         match kind {
             RecordType::BEGIN => {
                 let [high, low, flags, ..] = self.begin;
@@ -109,7 +111,7 @@ impl Requests {
     }
 }
 
-fn expected(kind: RecordType, id: u16, content: u16) -> Result<(), RecordError> {
+fn check_header(kind: RecordType, id: u16, content: u16) -> Result<(), RecordError> {
     match kind {
         RecordType::BEGIN if content != 8 => {
             Err(Misplaced("a BEGIN_REQUEST has not 8 bytes of content"))

@@ -10,7 +10,7 @@ fn record(kind: u8, id: u16, content: &[u8], padding: u8) -> Vec<u8> {
         content: u16::try_from(content.len()).unwrap(),
         padding,
     };
-    [&header.bytes()[..], content, &vec![0xaa; padding.into()]].concat()
+    [&header.to_bytes()[..], content, &vec![0xaa; padding.into()]].concat()
 }
 
 /// The contents of a reply, with neighbouring data joined.
@@ -29,7 +29,7 @@ fn said<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Said {
     let mut said = Said::default();
     for mut input in pieces {
         while said.end.is_none() && said.error.is_none() {
-            match reply.step(input) {
+            match reply.next_event(input) {
                 Err(e) => said.error = Some(e),
                 Ok(Parsed::Partial) => {
                     input = &[];
@@ -133,8 +133,11 @@ fn every_end_has_its_name() {
         (3, Outcome::UNKNOWN_ROLE),
         (4, Outcome(4)),
     ] {
-        assert_eq!(end(1, 7, outcome)[12], number);
-        assert_eq!(said([&end(1, 7, outcome)[..]]).end, Some((7, outcome)));
+        assert_eq!(end_request(1, 7, outcome)[12], number);
+        assert_eq!(
+            said([&end_request(1, 7, outcome)[..]]).end,
+            Some((7, outcome))
+        );
     }
 }
 
@@ -142,7 +145,7 @@ fn every_end_has_its_name() {
 fn s3_3_headers_pad_to_eight() {
     for n in 0..=MOST {
         let header = Header::new(RecordType::STDIN, 1, n);
-        assert_eq!((n + header.pad().len()) % 8, 0);
+        assert_eq!((n + header.padding_bytes().len()) % 8, 0);
         assert!(header.padding < 8 && usize::from(header.content) == n);
     }
     assert_eq!(
@@ -150,7 +153,7 @@ fn s3_3_headers_pad_to_eight() {
         MOST
     );
     assert_eq!(
-        Header::new(RecordType::STDIN, 0x1234, 0x1235).bytes(),
+        Header::new(RecordType::STDIN, 0x1234, 0x1235).to_bytes(),
         [1, 5, 0x12, 0x34, 0x12, 0x35, 3, 0]
     );
 }
@@ -170,7 +173,7 @@ fn heard<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Vec<Heard> {
     let mut all = Vec::new();
     for mut input in pieces {
         loop {
-            let event = match requests.step(input) {
+            let event = match requests.next_event(input) {
                 Ok(Parsed::Partial) => break,
                 Ok(Parsed::Complete(event, used)) => {
                     input = &input[used..];
@@ -211,13 +214,13 @@ fn heard<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Vec<Heard> {
 
 #[test]
 fn requests_are_taken_apart() {
-    let mut bytes = begin(1, Role::RESPONDER, true).to_vec();
+    let mut bytes = begin_request(1, Role::RESPONDER, true).to_vec();
     let mut params = Params::new(1, &mut bytes);
-    params.put(b"A", b"b");
+    params.put_variable(b"A", b"b");
     params.finish();
-    bytes.extend(begin(2, Role::AUTHORIZER, false));
+    bytes.extend(begin_request(2, Role::AUTHORIZER, false));
     bytes.extend(record(5, 1, b"body", 4));
-    bytes.extend(abort(2));
+    bytes.extend(abort_request(2));
     bytes.extend(record(9, 0, b"\x0e\0FCGI_MAX_CONNS", 0));
     bytes.extend(record(77, 0, b"what?", 3));
     bytes.extend(record(78, 1, b"passed over", 3));
@@ -283,17 +286,17 @@ fn answers_to_management_records() {
     );
     let name: &[u8] = b"FCGI_MPXS_CONNS";
     assert_eq!(
-        values([(name, &b"1"[..])]),
+        get_values_result([(name, &b"1"[..])]),
         b"\x01\x0a\0\0\0\x12\x06\0\x0f\x01FCGI_MPXS_CONNS1\0\0\0\0\0\0"
     );
-    assert_eq!(values([]), b"\x01\x0a\0\0\0\0\0\0");
+    assert_eq!(get_values_result([]), b"\x01\x0a\0\0\0\0\0\0");
 }
 
 fn written(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut params = Params::new(1, &mut bytes);
     for (name, value) in pairs {
-        params.put(name, value);
+        params.put_variable(name, value);
     }
     params.finish();
     bytes
@@ -367,7 +370,7 @@ fn a_header_is_looked_at_where_it_stands() {
         content: 0xfffe,
         padding: 255,
     };
-    let bytes = header.bytes();
+    let bytes = header.to_bytes();
     for cut in 0..HEADER {
         assert_eq!(Header::parse(&bytes[..cut]), Ok(None), "{cut}");
     }
@@ -399,7 +402,7 @@ proptest! {
         step in 1..40_usize,
     ) {
         let mut bytes: Vec<u8> = records.iter().flat_map(|(k, c, p)| record(*k, 1, c, *p)).collect();
-        bytes.extend(end(1, 0, Outcome::COMPLETE));
+        bytes.extend(end_request(1, 0, Outcome::COMPLETE));
         let of = |kind| records.iter().filter(|r| r.0 == kind).flat_map(|r| r.1.clone()).collect::<Vec<u8>>();
         let all = said(bytes.chunks(step));
         prop_assert_eq!(all.stdout, of(6));

@@ -34,11 +34,12 @@ fn ip(text: &str) -> Option<IpAddr> {
 }
 
 fn x(lines: &[(&str, &str)]) -> Result<Option<ForwardedParams>, Unreadable> {
-    trusted(&X).origin(&fields(lines), ip("10.1.1.1"))
+    trusted(&X).forwarded_params(&fields(lines), ip("10.1.1.1"))
 }
 
 fn f(line: &str) -> Result<Option<ForwardedParams>, Unreadable> {
-    trusted(&[ForwardedField::Forwarded]).origin(&fields(&[("Forwarded", line)]), ip("10.1.1.1"))
+    trusted(&[ForwardedField::Forwarded])
+        .forwarded_params(&fields(&[("Forwarded", line)]), ip("10.1.1.1"))
 }
 
 #[test]
@@ -87,18 +88,29 @@ fn who_is_not_trusted_says_nothing() {
     ]);
     for all in [&X[..], &[ForwardedField::Forwarded]] {
         let trusted = trusted(all);
-        assert_eq!(trusted.origin(&lines, ip("203.0.113.9")), Ok(None));
-        assert_eq!(trusted.origin(&lines, ip("::1")), Ok(None));
-        assert!(trusted.origin(&lines, ip("fd00::1")).unwrap().is_some());
-        assert!(trusted.origin(&lines, None).unwrap().is_some());
+        assert_eq!(
+            trusted.forwarded_params(&lines, ip("203.0.113.9")),
+            Ok(None)
+        );
+        assert_eq!(trusted.forwarded_params(&lines, ip("::1")), Ok(None));
+        assert!(
+            trusted
+                .forwarded_params(&lines, ip("fd00::1"))
+                .unwrap()
+                .is_some()
+        );
+        assert!(trusted.forwarded_params(&lines, None).unwrap().is_some());
         let tcp_only = Trusted {
             unix: false,
             ..trusted
         };
-        assert_eq!(tcp_only.origin(&lines, None), Ok(None));
+        assert_eq!(tcp_only.forwarded_params(&lines, None), Ok(None));
         // Garbage from an untrusted peer is not even an error.
         let garbage = fields(&[("X-Forwarded-For", "\"<"), ("Forwarded", "=\"")]);
-        assert_eq!(tcp_only.origin(&garbage, ip("203.0.113.9")), Ok(None));
+        assert_eq!(
+            tcp_only.forwarded_params(&garbage, ip("203.0.113.9")),
+            Ok(None)
+        );
     }
 }
 
@@ -111,7 +123,7 @@ fn a_field_that_is_not_named_is_not_read() {
         ("Forwarded", "for=5.6.7.8"),
     ]);
     let only_for = trusted(&[ForwardedField::For])
-        .origin(&lines, None)
+        .forwarded_params(&lines, None)
         .unwrap()
         .unwrap();
     assert_eq!(
@@ -122,7 +134,7 @@ fn a_field_that_is_not_named_is_not_read() {
         }
     );
     let only_forwarded = trusted(&[ForwardedField::Forwarded])
-        .origin(&lines, None)
+        .forwarded_params(&lines, None)
         .unwrap()
         .unwrap();
     assert_eq!(only_forwarded.client, ip("5.6.7.8"));

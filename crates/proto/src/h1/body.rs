@@ -3,7 +3,7 @@
 use super::{method::Version, once::Once};
 use crate::head_error::HeadError;
 use crate::{
-    digits::length,
+    digits::parse_length,
     fields::{elements, is_token},
 };
 
@@ -21,18 +21,22 @@ pub enum BodyLen {
 impl BodyLen {
     /// Decides by the Transfer-Encoding and Content-Length fields. RFC 9112, 6.3 lets a server repair
     /// some fields that are refused here. Each repair has been a way to smuggle a request.
-    pub(super) fn of(
+    pub(super) fn from_fields(
         version: Version,
         coding: Once<'_>,
         length: Once<'_>,
     ) -> Result<Self, HeadError> {
         match (coding, length) {
             (Once::Absent, Once::Absent) => Ok(Self::None),
-            (Once::Absent, Once::One(value)) => Ok(Self::Length(content_length(value)?)),
-            (Once::Absent, Once::Several) => Err(HeadError::bad("several Content-Length")),
-            (Once::One(value), Once::Absent) => transfer_coding(version, value),
-            (Once::Several, Once::Absent) => Err(HeadError::bad("several Transfer-Encoding")),
-            (_, _) => Err(HeadError::bad("both Transfer-Encoding and Content-Length")),
+            (Once::Absent, Once::One(value)) => Ok(Self::Length(parse_content_length(value)?)),
+            (Once::Absent, Once::Several) => Err(HeadError::bad_request("several Content-Length")),
+            (Once::One(value), Once::Absent) => parse_transfer_coding(version, value),
+            (Once::Several, Once::Absent) => {
+                Err(HeadError::bad_request("several Transfer-Encoding"))
+            }
+            (_, _) => Err(HeadError::bad_request(
+                "both Transfer-Encoding and Content-Length",
+            )),
         }
     }
 
@@ -43,13 +47,13 @@ impl BodyLen {
 }
 
 /// Reads a length (RFC 9110, 8.6).
-pub(crate) fn content_length(value: &[u8]) -> Result<u64, HeadError> {
-    length(value).ok_or(HeadError::bad("Content-Length is not a length"))
+pub(crate) fn parse_content_length(value: &[u8]) -> Result<u64, HeadError> {
+    parse_length(value).ok_or(HeadError::bad_request("Content-Length is not a length"))
 }
 
-fn transfer_coding(version: Version, value: &[u8]) -> Result<BodyLen, HeadError> {
+fn parse_transfer_coding(version: Version, value: &[u8]) -> Result<BodyLen, HeadError> {
     if version == Version::Http10 {
-        return Err(HeadError::bad("Transfer-Encoding in HTTP/1.0"));
+        return Err(HeadError::bad_request("Transfer-Encoding in HTTP/1.0"));
     }
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(BodyLen::Chunked);
@@ -64,6 +68,8 @@ fn transfer_coding(version: Version, value: &[u8]) -> Result<BodyLen, HeadError>
     if codings.all(unknown) && (unknown(last) || last.eq_ignore_ascii_case(b"chunked")) {
         Err(HeadError::new(501, "a transfer coding other than chunked"))
     } else {
-        Err(HeadError::bad("Transfer-Encoding is not one chunked"))
+        Err(HeadError::bad_request(
+            "Transfer-Encoding is not one chunked",
+        ))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Parsed,
-    digits::hex,
+    digits::hex_value,
     fields::{is_text, is_token},
 };
 
@@ -87,7 +87,7 @@ enum Extension {
 
 impl Extension {
     /// Returns the state after `b`; `None`: the byte may not stand here.
-    fn next(self, b: u8) -> Option<Self> {
+    fn next_state(self, b: u8) -> Option<Self> {
         use Extension::*;
         match (self, b) {
             (Before | InName | AfterName | InValue | AfterQuoted, b';') => Some(Name),
@@ -118,7 +118,7 @@ impl Default for ChunkedState {
     }
 }
 
-/// A step of [`Chunked::step`].
+/// A step of [`Chunked::next_chunk`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chunk {
     /// The input begins with this many bytes of body data: take them, then call again with the input
@@ -138,7 +138,7 @@ impl Chunked {
     /// so the caller drops `used + n`. `Complete(End, used)`: the body is over, and later calls say so
     /// too. `Partial`: every byte of `input` was framing that has been consumed; read more. Later calls
     /// repeat an error.
-    pub fn step(&mut self, input: &[u8]) -> Result<Parsed<Chunk>, ChunkError> {
+    pub fn next_chunk(&mut self, input: &[u8]) -> Result<Parsed<Chunk>, ChunkError> {
         let mut used = 0;
         loop {
             match self.state {
@@ -159,11 +159,11 @@ impl Chunked {
                 return Ok(Parsed::Partial);
             };
             used += 1;
-            self.state = self.next(b).unwrap_or_else(ChunkedState::Refused);
+            self.state = self.next_state(b).unwrap_or_else(ChunkedState::Refused);
         }
     }
 
-    /// Returns the bytes of data that a chunk size has announced and [`Chunked::step`] has not returned
+    /// Returns the bytes of data that a chunk size has announced and [`Chunked::next_chunk`] has not returned
     /// yet.
     pub fn announced(&self) -> u64 {
         match self.state {
@@ -178,11 +178,11 @@ impl Chunked {
     }
 
     /// Returns the state after one byte of framing.
-    fn next(&mut self, b: u8) -> Result<ChunkedState, ChunkError> {
+    fn next_state(&mut self, b: u8) -> Result<ChunkedState, ChunkError> {
         use ChunkedState::*;
         match (self.state, b) {
-            (Size { digits, size }, _) => self.size(digits, size, b),
-            (ChunkedState::Extension { at, size }, _) => self.extension(at, size, b),
+            (Size { digits, size }, _) => self.read_size(digits, size, b),
+            (ChunkedState::Extension { at, size }, _) => self.read_extension(at, size, b),
             (SizeLf { size: 0 }, b'\n') => Ok(Trailer),
             (SizeLf { size }, b'\n') => Ok(Data(size)),
             (DataCr, b'\r') => Ok(DataLf),
@@ -190,21 +190,21 @@ impl Chunked {
             (DataCr | DataLf, _) => Err(ChunkError("no CRLF behind the data of a chunk")),
             (Trailer, b'\r') => Ok(LastLf),
             (LastLf, b'\n') => Ok(End),
-            (Trailer | TrailerName | TrailerValue | TrailerLf, _) => self.trailer(b),
+            (Trailer | TrailerName | TrailerValue | TrailerLf, _) => self.read_trailer(b),
             (SizeLf { .. } | LastLf, _) => Err(ChunkError("CR without LF in the framing")),
             // INVARIANT: step() takes no byte of framing in these.
             (Data(_) | End | Refused(_), _) => Err(ChunkError("not framing")),
         }
     }
 
-    fn size(&mut self, digits: u8, size: u64, b: u8) -> Result<ChunkedState, ChunkError> {
-        let digit = match (hex(b), b) {
+    fn read_size(&mut self, digits: u8, size: u64, b: u8) -> Result<ChunkedState, ChunkError> {
+        let digit = match (hex_value(b), b) {
             (Some(digit), _) => digit,
             _ if digits == 0 => return Err(ChunkError("chunk without a size")),
             (None, b'\r') => return Ok(ChunkedState::SizeLf { size }),
             (None, b';' | b' ' | b'\t') => {
                 self.extension = 0;
-                return self.extension(Extension::Before, size, b);
+                return self.read_extension(Extension::Before, size, b);
             }
             _ => return Err(ChunkError("chunk size is not hexadecimal")),
         };
@@ -217,7 +217,12 @@ impl Chunked {
         })
     }
 
-    fn extension(&mut self, at: Extension, size: u64, b: u8) -> Result<ChunkedState, ChunkError> {
+    fn read_extension(
+        &mut self,
+        at: Extension,
+        size: u64,
+        b: u8,
+    ) -> Result<ChunkedState, ChunkError> {
         self.extension += 1;
         self.extensions += 1;
         if self.extension > EXTENSION || self.extensions > EXTENSIONS {
@@ -226,11 +231,11 @@ impl Chunked {
         if b == b'\r' && at.is_whole() {
             return Ok(ChunkedState::SizeLf { size });
         }
-        let at = at.next(b).ok_or(ChunkError("bad chunk extension"))?;
+        let at = at.next_state(b).ok_or(ChunkError("bad chunk extension"))?;
         Ok(ChunkedState::Extension { at, size })
     }
 
-    fn trailer(&mut self, b: u8) -> Result<ChunkedState, ChunkError> {
+    fn read_trailer(&mut self, b: u8) -> Result<ChunkedState, ChunkError> {
         use ChunkedState::*;
         self.trailers += 1;
         if self.trailers > TRAILERS {

@@ -71,14 +71,15 @@ impl Head {
             return Err(HeadError::TOO_LARGE);
         }
         let buf = buf.strip_prefix(b"\r\n").unwrap_or(buf);
-        let (line, block) = request_line(buf)?;
+        let (line, block) = split_request_line(buf)?;
         let (method, target, version) = parse_line(line, limits)?;
         let (mut fields, framing) = parse_fields(block, limits)?;
-        let Authority { host, port } = authority(&target, version, framing.host, last)?;
+        let Authority { host, port } = requested_authority(&target, version, framing.host, last)?;
         if let Some(authority) = target.authority() {
-            host_of_target(&mut fields, authority);
+            set_host_field(&mut fields, authority);
         }
-        let body = BodyLen::of(version, framing.transfer_encoding, framing.content_length)?;
+        let body =
+            BodyLen::from_fields(version, framing.transfer_encoding, framing.content_length)?;
         let current = version == Version::Http11;
         // RFC 9110, 10.1.1: an expectation in HTTP/1.0 is ignored.
         if current && framing.other_expectation {
@@ -99,11 +100,11 @@ impl Head {
 }
 
 /// Splits the request line, without its CRLF, from the rest.
-fn request_line(buf: &[u8]) -> Result<(&[u8], &[u8]), HeadError> {
-    let cr = memchr(b'\r', buf).ok_or(HeadError::bad("request line has no end"))?;
+fn split_request_line(buf: &[u8]) -> Result<(&[u8], &[u8]), HeadError> {
+    let cr = memchr(b'\r', buf).ok_or(HeadError::bad_request("request line has no end"))?;
     match buf[cr..].strip_prefix(b"\r\n") {
         Some(block) => Ok((&buf[..cr], block)),
-        None => Err(HeadError::bad("CR without LF in the head")),
+        None => Err(HeadError::bad_request("CR without LF in the head")),
     }
 }
 
@@ -113,13 +114,15 @@ fn parse_line(line: &[u8], limits: &HeadLimits) -> Result<(Method, Target, Versi
     let (Some(method), Some(target), Some(version), None) =
         (words.next(), words.next(), words.next(), words.next())
     else {
-        return Err(HeadError::bad("request line is not three words"));
+        return Err(HeadError::bad_request("request line is not three words"));
     };
     let version = Version::parse(version)?;
     let method = Method::parse(method)?;
     let target = Target::parse_with(target, limits.target, limits.encoded_slash)?;
     if target.path() == b"*" && method.as_str() != "OPTIONS" {
-        return Err(HeadError::bad("target `*` without the method OPTIONS"));
+        return Err(HeadError::bad_request(
+            "target `*` without the method OPTIONS",
+        ));
     }
     Ok((method, target, version))
 }
@@ -147,15 +150,15 @@ fn copy_fields<'b>(
     let headers = match httparse::parse_headers(block, room) {
         Ok(httparse::Status::Complete((used, headers))) if used == block.len() => headers,
         Ok(httparse::Status::Complete(_)) => {
-            return Err(HeadError::bad("bytes behind the head"));
+            return Err(HeadError::bad_request("bytes behind the head"));
         }
-        Ok(httparse::Status::Partial) => return Err(HeadError::bad("head has no end")),
+        Ok(httparse::Status::Partial) => return Err(HeadError::bad_request("head has no end")),
         Err(httparse::Error::TooManyHeaders) => {
             return Err(HeadError::MANY_FIELDS);
         }
         Err(httparse::Error::HeaderName) => {
             // httparse also returns this error for obs-fold and a space before the colon.
-            return Err(HeadError::bad("a field name that is not a token"));
+            return Err(HeadError::bad_request("a field name that is not a token"));
         }
         Err(_) => return Err(HeadError::CONTROL),
     };
@@ -164,7 +167,7 @@ fn copy_fields<'b>(
     for h in headers.iter() {
         let begin = h.name.as_ptr().addr() - block.as_ptr().addr();
         after_crlf(block, begin)?;
-        framing.note(h.name, h.value);
+        framing.note_field(h.name, h.value);
         fields.push(h.name, h.value);
     }
     after_crlf(block, block.len())?;
@@ -177,16 +180,16 @@ fn after_crlf(block: &[u8], line: usize) -> Result<(), HeadError> {
     if line == 0 || block[..line].ends_with(b"\r\n") {
         Ok(())
     } else {
-        Err(HeadError::bad("LF without CR in the head"))
+        Err(HeadError::bad_request("LF without CR in the head"))
     }
 }
 
 impl<'b> FramingFields<'b> {
-    pub(crate) fn note(&mut self, name: &str, value: &'b [u8]) {
+    pub(crate) fn note_field(&mut self, name: &str, value: &'b [u8]) {
         // The length rules out nearly every field before letters are compared.
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         match name.len() {
-            4 if is("host") => self.host.add(value),
+            4 if is("host") => self.host.add_value(value),
             6 if is("expect") => {
                 // RFC 9110, 5.6.1.2: empty elements of a list are skipped.
                 for e in elements(value).filter(|e| !e.is_empty()) {
@@ -201,8 +204,8 @@ impl<'b> FramingFields<'b> {
                     self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
                 }
             }
-            14 if is("content-length") => self.content_length.add(value),
-            17 if is("transfer-encoding") => self.transfer_encoding.add(value),
+            14 if is("content-length") => self.content_length.add_value(value),
+            17 if is("transfer-encoding") => self.transfer_encoding.add_value(value),
             _ => {}
         }
     }
@@ -210,7 +213,7 @@ impl<'b> FramingFields<'b> {
 
 /// Returns the requested host. An absolute target's host counts, whatever Host says (RFC 9112, 3.2.2), but Host
 /// must still be one host and a port.
-fn authority(
+fn requested_authority(
     target: &Target,
     version: Version,
     field: Once<'_>,
@@ -219,12 +222,12 @@ fn authority(
     let of_target = target.authority().map(str::as_bytes);
     let bad = HeadError::HOST;
     match (field, of_target) {
-        (Once::Several, _) => Err(HeadError::bad("several Host")),
-        (Once::Absent, _) if version == Version::Http11 => Err(HeadError::bad("no Host")),
+        (Once::Several, _) => Err(HeadError::bad_request("several Host")),
+        (Once::Absent, _) if version == Version::Http11 => Err(HeadError::bad_request("no Host")),
         (Once::Absent, None) => Ok(Authority::default()),
         (Once::Absent, Some(a)) => Authority::parse(a).ok_or(bad),
         (Once::One(b""), None) if version == Version::Http10 => Ok(Authority::default()),
-        (Once::One(f), None) => last.parse(f).ok_or(bad),
+        (Once::One(f), None) => last.parse_cached(f).ok_or(bad),
         (Once::One(f), Some(t)) => match (Authority::parse(f), Authority::parse(t)) {
             (Some(_), Some(t)) => Ok(t),
             _ => Err(bad),
@@ -233,8 +236,8 @@ fn authority(
 }
 
 /// Makes the Host field equal to an absolute target's host, because HTTP_HOST must not name another host.
-pub(crate) fn host_of_target(fields: &mut Fields, authority: &str) {
-    if fields.first("host") != Some(authority.as_bytes()) {
+pub(crate) fn set_host_field(fields: &mut Fields, authority: &str) {
+    if fields.first_value("host") != Some(authority.as_bytes()) {
         fields.retain(|name, _| !name.eq_ignore_ascii_case(b"host"));
         fields.push("Host", authority);
     }

@@ -36,7 +36,7 @@ impl Method {
             b"TRACE" | b"CONNECT" => Err(HeadError::new(405, "method TRACE or CONNECT")),
             _ if raw.len() > LONGEST_METHOD => Err(HeadError::new(501, "method too long")),
             _ if raw.is_empty() || !raw.iter().copied().all(is_token) => {
-                Err(HeadError::bad("method is not a token"))
+                Err(HeadError::bad_request("method is not a token"))
             }
             _ => Ok(Self::Other(String::from_utf8_lossy(raw).into_owned())),
         }
@@ -75,7 +75,9 @@ impl Version {
             [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => {
                 Err(HeadError::new(505, "neither HTTP/1.0 nor HTTP/1.1"))
             }
-            _ => Err(HeadError::bad("request line without an HTTP version")),
+            _ => Err(HeadError::bad_request(
+                "request line without an HTTP version",
+            )),
         }
     }
 }

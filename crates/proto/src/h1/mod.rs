@@ -12,10 +12,10 @@ mod scan;
 
 pub use crate::head_error::{ALLOW, HeadError};
 pub use body::BodyLen;
-pub(crate) use body::content_length;
+pub(crate) use body::parse_content_length;
 pub use chunked::{Chunk, ChunkError, Chunked};
 pub use head::Head;
-pub(crate) use head::{FramingFields, host_of_target};
+pub(crate) use head::{FramingFields, set_host_field};
 pub use method::{Method, Version};
 pub(crate) use once::Once;
 pub use scan::{HeadLimits, HeadScan};

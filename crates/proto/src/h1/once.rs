@@ -10,7 +10,7 @@ pub(crate) enum Once<'b> {
 }
 
 impl<'b> Once<'b> {
-    pub(super) fn add(&mut self, value: &'b [u8]) {
+    pub(super) fn add_value(&mut self, value: &'b [u8]) {
         *self = match self {
             Self::Absent => Self::One(value),
             _ => Self::Several,

@@ -47,12 +47,16 @@ impl HeadScan {
     /// line included). One empty line before the request line is not counted as its end (RFC 9112,
     /// 2.2). Refuses at once: a bare LF, a bare CR, a head over the limit, and a request line
     /// without a version (so that an HTTP/0.9 client is answered).
-    pub fn scan(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<Option<usize>, HeadError> {
+    pub fn scan_head(
+        &mut self,
+        buf: &[u8],
+        limits: &HeadLimits,
+    ) -> Result<Option<usize>, HeadError> {
         loop {
-            let (bound, beyond) = self.bound(limits);
+            let (bound, beyond) = self.line_bound(limits);
             let window = &buf[..buf.len().min(bound)];
             if !self.fields {
-                self.first_byte(window)?;
+                self.check_first_byte(window)?;
             }
             let rest = window.get(self.seen..).unwrap_or_default();
             let (at, next) = match memchr2(b'\r', b'\n', rest) {
@@ -60,14 +64,16 @@ impl HeadScan {
                 None => (window.len(), None),
             };
             match (window.get(at), next) {
-                (Some(b'\n'), _) => return Err(HeadError::bad("LF without CR in the head")),
+                (Some(b'\n'), _) => {
+                    return Err(HeadError::bad_request("LF without CR in the head"));
+                }
                 (Some(_), Some(b'\n')) => {
                     if let Some(end) = self.line_end(window, at)? {
                         return Ok(Some(end));
                     }
                 }
                 (Some(_), Some(_)) => {
-                    return Err(HeadError::bad("CR without LF in the head"));
+                    return Err(HeadError::bad_request("CR without LF in the head"));
                 }
                 _ if window.len() == bound => return Err(beyond),
                 _ => {
@@ -79,7 +85,7 @@ impl HeadScan {
     }
 
     /// Returns the position where the current line must have ended, and the error if it has not.
-    fn bound(&self, limits: &HeadLimits) -> (usize, HeadError) {
+    fn line_bound(&self, limits: &HeadLimits) -> (usize, HeadError) {
         // method, SP, target, SP, version, CRLF
         let longest_line = LONGEST_METHOD + 1 + limits.target + " HTTP/1.1\r\n".len();
         let request_line = self.line.saturating_add(longest_line);
@@ -94,11 +100,11 @@ impl HeadScan {
     }
 
     /// Refuses at once a client that does not speak HTTP/1 at all, such as a TLS client.
-    fn first_byte(&self, window: &[u8]) -> Result<(), HeadError> {
+    fn check_first_byte(&self, window: &[u8]) -> Result<(), HeadError> {
         match window.get(self.line) {
-            Some(&b) if !is_token(b) && b != b'\r' && b != b'\n' => {
-                Err(HeadError::bad("request does not begin with a method"))
-            }
+            Some(&b) if !is_token(b) && b != b'\r' && b != b'\n' => Err(HeadError::bad_request(
+                "request does not begin with a method",
+            )),
             _ => Ok(()),
         }
     }
@@ -109,7 +115,9 @@ impl HeadScan {
         match (line.is_empty(), self.fields) {
             (true, true) => return Ok(Some(at + 2)),
             (true, false) if at > 0 => {
-                return Err(HeadError::bad("empty lines instead of a request line"));
+                return Err(HeadError::bad_request(
+                    "empty lines instead of a request line",
+                ));
             }
             (true, false) | (false, true) => {}
             (false, false) => {
@@ -139,7 +147,7 @@ mod tests {
     fn decides(buf: &[u8], limits: &HeadLimits) -> (usize, Result<Option<usize>, u16>) {
         let mut scan = HeadScan::default();
         for n in 0..=buf.len() {
-            match scan.scan(&buf[..n], limits) {
+            match scan.scan_head(&buf[..n], limits) {
                 Ok(None) => {}
                 done => return (n, done.map_err(|e| e.status)),
             }
@@ -158,7 +166,7 @@ mod tests {
                 decides(piped.as_bytes(), &SMALL),
                 (head.len(), Ok(Some(head.len())))
             );
-            let whole = HeadScan::default().scan(piped.as_bytes(), &SMALL);
+            let whole = HeadScan::default().scan_head(piped.as_bytes(), &SMALL);
             assert_eq!(whole, Ok(Some(head.len())));
         }
     }

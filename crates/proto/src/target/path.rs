@@ -6,7 +6,7 @@
 use memchr::{memchr, memmem, memrchr};
 
 use super::error::{DOT_SEGMENT, PERCENT};
-use crate::{digits::percent, head_error::HeadError};
+use crate::{digits::parse_percent, head_error::HeadError};
 
 /// A decoded path without dot segments, in two forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct UrlPath<'p> {
 
 impl<'p> UrlPath<'p> {
     /// Makes a path that is known to be clean, such as that of a file found by listing folders.
-    pub fn plain(path: &'p [u8]) -> Self {
+    pub fn from_clean(path: &'p [u8]) -> Self {
         Self {
             clean: path,
             came: path,
@@ -55,7 +55,7 @@ pub(super) fn decode(path: &[u8], slashes: bool) -> Result<Option<Vec<u8>>, Head
     let mut out = Vec::with_capacity(path.len());
     while let Some(at) = memchr(b'%', rest) {
         out.extend_from_slice(&rest[..at]);
-        let b = percent(&rest[at + 1..]).ok_or(PERCENT)?;
+        let b = parse_percent(&rest[at + 1..]).ok_or(PERCENT)?;
         if (b == b'/' && !slashes) || b.is_ascii_control() {
             return Err(PERCENT);
         }
@@ -75,7 +75,7 @@ pub(super) fn has_dots(path: &[u8]) -> bool {
 
 /// Removes the dot segments of a decoded path (RFC 3986, 5.2.4), where a run of slashes counts as one. A
 /// surplus `..` is refused: RFC 3986 would drop it, and no honest client sends it.
-pub(super) fn without_dots(path: &[u8]) -> Result<Vec<u8>, HeadError> {
+pub(super) fn remove_dots(path: &[u8]) -> Result<Vec<u8>, HeadError> {
     let mut out: Vec<u8> = Vec::with_capacity(path.len());
     let mut rest = path;
     while !rest.is_empty() {
@@ -102,7 +102,7 @@ pub(super) fn without_dots(path: &[u8]) -> Result<Vec<u8>, HeadError> {
 }
 
 /// Returns the path with runs of slashes as one; `None` if it has no runs.
-pub(super) fn merged(path: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn merge_slashes(path: &[u8]) -> Option<Vec<u8>> {
     memmem::find(path, b"//")?;
     let mut out = path.to_vec();
     out.dedup_by(|b, before| *b == b'/' && *before == b'/');

@@ -222,7 +222,7 @@ fn every_spelling_has_one_clean_path() {
     ] {
         let t = parse(raw).unwrap();
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        let got = (text(t.path()), text(t.url_path().came), t.uri());
+        let got = (text(t.path()), text(t.url_path().came), t.request_uri());
         assert_eq!(got, (clean.into(), came.into(), uri), "{raw}");
     }
 }
@@ -294,7 +294,7 @@ fn who_judges_by_the_uri_is_given_the_clean_one() {
 fn passed_on_by_a_front() {
     let passed = |uri: &str, path: &str| {
         let path = path.as_bytes().to_vec();
-        Target::passed_on(Some(uri.as_bytes()), path, None, 1000, false)
+        Target::from_gateway(Some(uri.as_bytes()), path, None, 1000, false)
     };
     for (uri, path, clean, seen) in [
         ("/a//b?c", "/a//b", "/a/b", "/a//b?c"),
@@ -304,7 +304,11 @@ fn passed_on_by_a_front() {
         ("/a%zz", "/x", "/x", "/a%zz"),
     ] {
         let t = passed(uri, path).unwrap();
-        assert_eq!((t.path(), t.uri()), (clean.as_bytes(), seen), "{uri}");
+        assert_eq!(
+            (t.path(), t.request_uri()),
+            (clean.as_bytes(), seen),
+            "{uri}"
+        );
     }
     assert_eq!(passed("/../x", "/x"), Err(DOT_SEGMENT));
     assert_eq!(passed("/x", "/a/../x"), Err(DOT_SEGMENT));
@@ -436,16 +440,16 @@ proptest! {
             }
             prop_assert!(memchr::memmem::find(t.path(), b"//").is_none());
             // The URI for programs, and the URI for authorizers, mean the same path.
-            for uri in [t.uri(), &t.canonical()] {
+            for uri in [t.request_uri(), &t.canonical()] {
                 let again = parse(uri).unwrap();
                 prop_assert_eq!((again.path(), again.query()), (t.path(), t.query()));
-                prop_assert!(again.uri() == again.raw);
+                prop_assert!(again.request_uri() == again.raw);
             }
             // At every cut, both parts together are the path.
             for at in (0..=t.path().len()).filter(|&at| at == 0 || t.path()[at - 1] != b'/') {
                 let (script_name, info) = t.url_path().split_at(at).unwrap();
                 let whole = [script_name, info].concat();
-                prop_assert_eq!(merged(&whole).unwrap_or(whole), t.path());
+                prop_assert_eq!(merge_slashes(&whole).unwrap_or(whole), t.path());
             }
         }
     }

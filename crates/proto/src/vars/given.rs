@@ -3,7 +3,7 @@
 /// Takes variables. The environment of a process is one sink, FastCGI params are another.
 pub trait Sink {
     /// Takes one variable. `name` holds no `=` and no NUL, `value` no NUL.
-    fn put(&mut self, name: &[u8], value: &[u8]);
+    fn put_variable(&mut self, name: &[u8], value: &[u8]);
 }
 
 /// Values that do not change while the server runs.

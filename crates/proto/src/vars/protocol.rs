@@ -42,16 +42,16 @@ struct ProtocolVariable<'a> {
 }
 
 /// Puts the variables of `fields` into `sink`.
-pub(super) fn put(
+pub(super) fn put_fields(
     fields: &Fields,
     script: &Script<'_>,
     sink: &mut impl Sink,
 ) -> Result<Dropped, Ambiguous> {
     let mut dropped = Dropped::default();
-    let sorted = sorted(fields, &mut dropped);
+    let sorted = sort_fields(fields, &mut dropped);
     let (mut name, mut joined) = (Vec::with_capacity(64), Vec::new());
     for group in sorted.chunk_by(|a, b| compare(a.name, b.name).is_eq()) {
-        variable(group[0].name, &mut name);
+        write_variable_name(group[0].name, &mut name);
         // NUL ends a value early in an environment and nowhere else.
         if group.iter().any(|f| memchr::memchr(0, f.value).is_some()) {
             return Err(ambiguous(&name));
@@ -60,8 +60,8 @@ pub(super) fn put(
             continue;
         };
         let separator: &[u8] = if env == b"HTTP_COOKIE" { b"; " } else { b", " };
-        if let Some(value) = join(group, separator, script, &mut joined, &mut dropped) {
-            sink.put(env, value);
+        if let Some(value) = join_values(group, separator, script, &mut joined, &mut dropped) {
+            sink.put_variable(env, value);
         }
     }
     Ok(dropped)
@@ -69,7 +69,7 @@ pub(super) fn put(
 
 /// Returns the fields that may become variables. Fields of one name stand together and in their order.
 /// Sorting finds repetitions among n fields in n log n steps, and needs no table of names.
-fn sorted<'a>(fields: &'a Fields, dropped: &mut Dropped) -> Vec<ProtocolVariable<'a>> {
+fn sort_fields<'a>(fields: &'a Fields, dropped: &mut Dropped) -> Vec<ProtocolVariable<'a>> {
     let mut sorted = Vec::with_capacity(fields.len());
     for (at, (name, value)) in fields.iter().enumerate() {
         if is_plain(name) {
@@ -90,7 +90,7 @@ fn is_plain(name: &[u8]) -> bool {
 }
 
 /// Returns the byte of a variable's name for the byte of a field's name.
-fn upper(b: u8) -> u8 {
+fn variable_byte(b: u8) -> u8 {
     match b {
         b'-' => b'_',
         b => b.to_ascii_uppercase(),
@@ -98,14 +98,16 @@ fn upper(b: u8) -> u8 {
 }
 
 fn compare(a: &[u8], b: &[u8]) -> Ordering {
-    a.iter().map(|&b| upper(b)).cmp(b.iter().map(|&b| upper(b)))
+    a.iter()
+        .map(|&b| variable_byte(b))
+        .cmp(b.iter().map(|&b| variable_byte(b)))
 }
 
 /// Replaces the content of `variable` by `HTTP_NAME` for the field `name`.
-fn variable(name: &[u8], variable: &mut Vec<u8>) {
+fn write_variable_name(name: &[u8], variable: &mut Vec<u8>) {
     variable.clear();
     variable.extend_from_slice(b"HTTP_");
-    variable.extend(name.iter().map(|&b| upper(b)));
+    variable.extend(name.iter().map(|&b| variable_byte(b)));
 }
 
 fn ambiguous(variable: &[u8]) -> Ambiguous {
@@ -133,7 +135,7 @@ fn passed<'a>(
 }
 
 /// Joins the values of `group`, and uses `joined` only for several. `None` if all were dropped.
-fn join<'a>(
+fn join_values<'a>(
     group: &[ProtocolVariable<'a>],
     separator: &[u8],
     script: &Script<'_>,

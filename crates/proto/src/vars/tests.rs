@@ -13,7 +13,7 @@ mod fields;
 struct Env(BTreeMap<String, String>);
 
 impl Sink for Env {
-    fn put(&mut self, name: &[u8], value: &[u8]) {
+    fn put_variable(&mut self, name: &[u8], value: &[u8]) {
         let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
         assert!(!name.is_empty() && !name.contains(&b'=') && !name.contains(&0));
         assert!(!value.contains(&0));
@@ -35,7 +35,7 @@ fn head(fields: &[(&str, &str)]) -> Head {
     }
     Head {
         method: Method::Get,
-        target: Target::decoded(
+        target: Target::from_decoded(
             "/cgi-bin/a.cgi/x%20y?q=1".into(),
             Some(21),
             b"/cgi-bin/a.cgi/x y".to_vec(),
@@ -93,9 +93,9 @@ fn all(
         software: "galgo/0.1.0",
         path: "/usr/bin:/bin",
     };
-    server(&s, &mut env);
-    connection(conn, &mut env);
-    let dropped = request(head, conn, script, &mut env)?;
+    put_server(&s, &mut env);
+    put_connection(conn, &mut env);
+    let dropped = put_request(head, conn, script, &mut env)?;
     Ok((env, dropped))
 }
 
@@ -313,7 +313,7 @@ fn what_every_request_has_is_of_none() {
         software: "s",
         path: "p",
     };
-    super::server(&server, &mut constant);
+    super::put_server(&server, &mut constant);
     for name in NAMES {
         assert_eq!(is_of_request(name), constant.at(name).is_none(), "{name}");
     }

@@ -15,7 +15,7 @@ const FORGOTTEN: u64 = 10_000;
 pub(super) type Period = u32;
 
 /// Returns the period of a moment, which is given as the time since any fixed moment.
-pub(super) fn period(since: Duration) -> Period {
+pub(super) fn period_at(since: Duration) -> Period {
     Period::try_from(since.as_secs() / HALF.as_secs()).unwrap_or(Period::MAX)
 }
 
@@ -29,23 +29,23 @@ pub(super) struct CpuUse {
 
 impl CpuUse {
     /// Adds `used` microseconds in the current period.
-    pub(super) fn add(&mut self, used: u64, now: Period) {
-        self.used = self.lately(now).saturating_add(used);
+    pub(super) fn add_micros(&mut self, used: u64, now: Period) {
+        self.used = self.recent_micros(now).saturating_add(used);
         self.at = now;
     }
 
     /// Whether the time is too short to be remembered.
-    pub(super) fn is_little(self, now: Period) -> bool {
-        self.lately(now) < FORGOTTEN
+    pub(super) fn is_negligible(self, now: Period) -> bool {
+        self.recent_micros(now) < FORGOTTEN
     }
 
     /// Whether this time is more than `percent` of the time `all`; with 0 percent, never.
-    pub(super) fn exceeds(self, percent: usize, all: Self, now: Period) -> bool {
-        let (own, all) = (self.lately(now), all.lately(now));
+    pub(super) fn exceeds_share(self, percent: usize, all: Self, now: Period) -> bool {
+        let (own, all) = (self.recent_micros(now), all.recent_micros(now));
         percent > 0 && u128::from(own) * 100 > u128::from(all) * percent as u128
     }
 
-    fn lately(self, now: Period) -> u64 {
+    fn recent_micros(self, now: Period) -> u64 {
         self.used
             .checked_shr(now.saturating_sub(self.at))
             .unwrap_or(0)
@@ -59,16 +59,16 @@ mod tests {
     #[test]
     fn what_was_used_counts_less_and_less() {
         let mut used = CpuUse::default();
-        used.add(80_000, 1);
+        used.add_micros(80_000, 1);
         for (period, lately) in [(1, 80_000), (2, 40_000), (4, 10_000), (5, 5000), (90, 0)] {
-            assert_eq!(used.lately(period), lately);
-            assert_eq!(used.is_little(period), lately < FORGOTTEN);
+            assert_eq!(used.recent_micros(period), lately);
+            assert_eq!(used.is_negligible(period), lately < FORGOTTEN);
         }
-        used.add(1, 3);
-        assert_eq!(used.lately(3), 20_001);
-        used.add(u64::MAX, 3);
-        assert_eq!(used.lately(3), u64::MAX);
-        assert_eq!(period(Duration::from_secs(59)), 2);
+        used.add_micros(1, 3);
+        assert_eq!(used.recent_micros(3), 20_001);
+        used.add_micros(u64::MAX, 3);
+        assert_eq!(used.recent_micros(3), u64::MAX);
+        assert_eq!(period_at(Duration::from_secs(59)), 2);
     }
 
     #[test]
@@ -82,10 +82,10 @@ mod tests {
             (0, 0, 50, false),
             (u64::MAX, u64::MAX, 50, true),
         ] {
-            let said = used(own).exceeds(percent, used(all), 0);
+            let said = used(own).exceeds_share(percent, used(all), 0);
             assert_eq!(said, exceeds, "{own} of {all}, {percent} %");
             // The ratio does not change while no program uses time.
-            let later = used(own << 8 >> 8).exceeds(percent, used(all << 8 >> 8), 1);
+            let later = used(own << 8 >> 8).exceeds_share(percent, used(all << 8 >> 8), 1);
             assert!(own < 60 || later == exceeds);
         }
     }

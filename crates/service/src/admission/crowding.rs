@@ -31,7 +31,7 @@ pub(super) struct Meeting {
 
 impl Meeting {
     /// Notes that an address got a permit.
-    pub(super) fn note(&mut self, peer: Peer, now: Period) {
+    pub(super) fn record_permit(&mut self, peer: Peer, now: Period) {
         if self.last != Some(peer) {
             self.mixed = self.last.replace(peer).map(|_| now);
         }

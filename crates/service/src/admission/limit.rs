@@ -31,23 +31,26 @@ impl ConcurrencyLimit {
         self.taken.load(Relaxed) >= self.most.load(Relaxed)
     }
 
-    pub(super) fn waiting(&self) -> usize {
+    pub(super) fn waiting_count(&self) -> usize {
         self.waiting.load(Relaxed)
     }
 
     /// Whether a request waits for a permit of this limit.
     pub(super) fn is_wanted(&self) -> bool {
-        self.waiting() > 0 && self.is_full()
+        self.waiting_count() > 0 && self.is_full()
     }
 }
 
 /// Whether both arguments are the limit of the same route, or both are `None`.
-pub(super) fn same(a: Option<&Arc<ConcurrencyLimit>>, b: Option<&Arc<ConcurrencyLimit>>) -> bool {
+pub(super) fn is_same_limit(
+    a: Option<&Arc<ConcurrencyLimit>>,
+    b: Option<&Arc<ConcurrencyLimit>>,
+) -> bool {
     a.map(Arc::as_ptr) == b.map(Arc::as_ptr)
 }
 
 /// Returns the limits that count a permit of that route, or the wait for a permit.
-pub(super) fn limits<'a>(
+pub(super) fn applicable_limits<'a>(
     server: &'a ConcurrencyLimit,
     route: Option<&'a Arc<ConcurrencyLimit>>,
 ) -> impl Iterator<Item = &'a ConcurrencyLimit> {

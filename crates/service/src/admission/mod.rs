@@ -18,7 +18,7 @@ use std::{
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
 
-use cpu::{Period, period};
+use cpu::{Period, period_at};
 pub use crowding::Crowding;
 use galgo_io::rate_allowance::{self, Holding};
 pub use limit::ConcurrencyLimit;
@@ -51,7 +51,7 @@ pub struct AdmissionSettings {
 
 impl AdmissionSettings {
     /// Returns the limits of one address.
-    fn bounds(&self) -> AddressLimits {
+    fn address_limits(&self) -> AddressLimits {
         let each = match self.running_per_client {
             0 => self.running - self.running / RESERVED,
             each => each,
@@ -120,16 +120,16 @@ impl Admission {
         let server = Arc::new(ConcurrencyLimit::new(c.running));
         Self {
             permits: Arc::new(Permits {
-                line: Mutex::new(PermitQueue::new(server.clone(), c.bounds())),
+                line: Mutex::new(PermitQueue::new(server.clone(), c.address_limits())),
                 server,
             }),
             settings: c.clone(),
         }
     }
 
-    /// Returns the same permits, whose number becomes that of `c` when [`Admission::settle`] is called. Requests with a
+    /// Returns the same permits, whose number becomes that of `c` when [`Admission::apply_settings`] is called. Requests with a
     /// permit, and requests that wait, go on as before.
-    pub fn next(&self, c: &AdmissionSettings) -> Self {
+    pub fn with_settings(&self, c: &AdmissionSettings) -> Self {
         Self {
             permits: self.permits.clone(),
             settings: c.clone(),
@@ -137,15 +137,15 @@ impl Admission {
     }
 
     /// Sets the number of shared permits to that of this configuration. Surplus permits vanish when they become free.
-    pub fn settle(&self) {
+    pub fn apply_settings(&self) {
         let c = &self.settings;
-        let mut line = self.permits.lock();
-        line.resize(c.running, c.bounds());
-        self.permits.grant(line);
+        let mut line = self.permits.lock_queue();
+        line.resize(c.running, c.address_limits());
+        self.permits.grant_free_permits(line);
     }
 
     /// Whether requests wait by the limits of `c`.
-    pub fn waits_as(&self, c: &AdmissionSettings) -> bool {
+    pub fn has_same_queue(&self, c: &AdmissionSettings) -> bool {
         (self.settings.queue, self.settings.wait) == (c.queue, c.wait)
     }
 
@@ -158,29 +158,31 @@ impl Admission {
         peer: Peer,
         route: Option<&Arc<ConcurrencyLimit>>,
     ) -> Result<Permit, Fault> {
-        match self.permits.take(peer, route) {
+        match self.permits.try_take(peer, route) {
             Some(permit) => Ok(permit),
             // Boxed, because nearly always a permit is free at once.
-            None => Box::pin(self.wait(peer, route)).await,
+            None => Box::pin(self.wait_for_permit(peer, route)).await,
         }
     }
 
-    async fn wait(
+    async fn wait_for_permit(
         &self,
         peer: Peer,
         route: Option<&Arc<ConcurrencyLimit>>,
     ) -> Result<Permit, Fault> {
         let mut told = None;
-        let came = self
-            .permits
-            .lock()
-            .come(peer, route, self.settings.queue, || {
-                let (tell, here) = oneshot::channel();
-                told = Some(here);
-                tell
-            });
+        let came =
+            self.permits
+                .lock_queue()
+                .admit_or_queue(peer, route, self.settings.queue, || {
+                    let (tell, here) = oneshot::channel();
+                    told = Some(here);
+                    tell
+                });
         let at = match came {
-            Arrival::In(crowds) => return Ok(self.permits.permit(peer, route.cloned(), crowds)),
+            Arrival::In(crowds) => {
+                return Ok(self.permits.issue_permit(peer, route.cloned(), crowds));
+            }
             Arrival::Full => return Err(FULL),
             // The request that gives way notices the drop of its sender.
             Arrival::Waits(at, _gave_way) => at,
@@ -204,7 +206,7 @@ impl Admission {
 
     /// Returns a permit, if one is free at this moment.
     pub fn try_admit(&self) -> Option<Permit> {
-        self.permits.take(Peer::default(), None)
+        self.permits.try_take(Peer::default(), None)
     }
 
     /// Refuses a request that [`Admission::admit`] would refuse now, before anything is spent on it.
@@ -213,8 +215,8 @@ impl Admission {
     /// The queue is full.
     pub fn refuse_if_full(&self, peer: Peer) -> Result<(), Fault> {
         let (server, queue) = (&self.permits.server, self.settings.queue);
-        let full = server.waiting() >= queue && (queue > 0 || server.is_full());
-        if full && self.permits.lock().refuses(peer, queue) {
+        let full = server.waiting_count() >= queue && (queue > 0 || server.is_full());
+        if full && self.permits.lock_queue().would_refuse(peer, queue) {
             Err(FULL)
         } else {
             Ok(())
@@ -225,16 +227,20 @@ impl Admission {
 const FULL: Fault = Fault::Busy("the queue for programs is full");
 
 impl Permits {
-    fn lock(&self) -> MutexGuard<'_, Line> {
+    fn lock_queue(&self) -> MutexGuard<'_, Line> {
         lock(&self.line)
     }
 
-    fn take(self: &Arc<Self>, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>) -> Option<Permit> {
-        let crowds = self.lock().take(peer, route)?;
-        Some(self.permit(peer, route.cloned(), crowds))
+    fn try_take(
+        self: &Arc<Self>,
+        peer: Peer,
+        route: Option<&Arc<ConcurrencyLimit>>,
+    ) -> Option<Permit> {
+        let crowds = self.lock_queue().try_take(peer, route)?;
+        Some(self.issue_permit(peer, route.cloned(), crowds))
     }
 
-    fn permit(
+    fn issue_permit(
         self: &Arc<Self>,
         peer: Peer,
         route: Option<Arc<ConcurrencyLimit>>,
@@ -251,40 +257,42 @@ impl Permits {
     }
 
     /// Gives free permits to requests that wait. The lock is held until the first request is chosen.
-    fn grant<'p>(self: &'p Arc<Self>, mut line: MutexGuard<'p, Line>) {
-        while let Some((one, crowds)) = line.grant() {
+    fn grant_free_permits<'p>(self: &'p Arc<Self>, mut line: MutexGuard<'p, Line>) {
+        while let Some((one, crowds)) = line.grant_next() {
             // Without the lock: a request that does not wait any longer gives the permit back at once.
             drop(line);
-            let _ = one.tell.send(self.permit(one.peer, one.route, crowds));
-            line = self.lock();
+            let _ = one
+                .tell
+                .send(self.issue_permit(one.peer, one.route, crowds));
+            line = self.lock_queue();
         }
     }
 }
 
 impl Permit {
     /// Records the processor time that the holder's program has used.
-    pub fn used(&self, time: Duration) {
+    pub fn record_cpu_time(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.0.used.store(micros, Ordering::Relaxed);
     }
 
     /// Returns how much the holder's address crowded others when it got the permit.
-    pub fn crowds(&self) -> Crowding {
+    pub fn initial_crowding(&self) -> Crowding {
         self.0.crowds
     }
 
     /// Returns how much the address crowds others now. Takes a lock, unless this is the only permit in use.
-    pub fn crowds_now(&self) -> Crowding {
+    pub fn current_crowding(&self) -> Crowding {
         let Held { permits, peer, .. } = &*self.0;
         match permits.server.taken.load(Ordering::Relaxed) {
             0 | 1 => Crowding::None,
-            _ => permits.lock().crowds(*peer),
+            _ => permits.lock_queue().current_crowding(*peer),
         }
     }
 
     /// Returns a handle for code that waits for the holder's client.
     pub fn holding(&self) -> Holding {
-        Holding::of(&self.0)
+        Holding::from_permit(&self.0)
     }
 }
 
@@ -293,31 +301,31 @@ impl Drop for Held {
         let used = *self.used.get_mut();
         let freed = Freed {
             ending: *self.ending.get_mut(),
-            used: (used > 0).then(|| (used, now())),
+            used: (used > 0).then(|| (used, current_period())),
         };
-        let mut line = self.permits.lock();
-        line.free(self.peer, self.route.as_ref(), freed);
+        let mut line = self.permits.lock_queue();
+        line.release_permit(self.peer, self.route.as_ref(), freed);
         // Under the same lock, so that no request that comes meanwhile takes the permit from requests that wait.
-        self.permits.grant(line);
+        self.permits.grant_free_permits(line);
     }
 }
 
 /// Returns the current period, by a clock that costs little.
-fn now() -> Period {
+fn current_period() -> Period {
     let now = clock_gettime(ClockId::MonotonicCoarse);
-    period(Duration::try_from(now).unwrap_or_default())
+    period_at(Duration::try_from(now).unwrap_or_default())
 }
 
 impl rate_allowance::HeldPermit for Held {
     /// Reads just two numbers as long as no request waits.
-    fn gives_way(&self, slow_for_long: bool) -> bool {
+    fn must_give_way(&self, slow_for_long: bool) -> bool {
         let route = self.route.as_ref();
         let wanted = self.permits.server.is_wanted() || route.is_some_and(|r| r.is_wanted());
         if !wanted || self.ending.load(Ordering::Relaxed) {
             return false;
         }
-        let mut line = self.permits.lock();
-        let ends = line.gives_way(self.peer, route, slow_for_long);
+        let mut line = self.permits.lock_queue();
+        let ends = line.must_give_way(self.peer, route, slow_for_long);
         drop(line);
         self.ending.fetch_or(ends, Ordering::Relaxed);
         ends
@@ -334,7 +342,9 @@ struct QueueEntry<'a> {
 
 impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
-        self.permits.lock().leave(self.peer, self.route, self.at);
+        self.permits
+            .lock_queue()
+            .remove_request(self.peer, self.route, self.at);
     }
 }
 
@@ -353,8 +363,8 @@ mod tests {
     fn places_that_are_too_many_go_to_nobody() {
         let before = Admission::new(&config(2));
         let taken = [before.try_admit(), before.try_admit()];
-        let now = before.next(&config(1));
-        now.settle();
+        let now = before.with_settings(&config(1));
+        now.apply_settings();
         let [first, second] = taken;
         drop(first);
         assert!(now.try_admit().is_none());
@@ -372,8 +382,8 @@ mod tests {
                 .await
                 .is_pending()
         );
-        let now = before.next(&config(2));
-        now.settle();
+        let now = before.with_settings(&config(2));
+        now.apply_settings();
         let second = waits.await.unwrap();
         assert!(now.try_admit().is_none() && second.holding().is_held());
         drop((taken, second));

@@ -16,7 +16,7 @@ use std::{
 use super::{
     cpu::{CpuUse, Period},
     crowding::{Crowding, Meeting},
-    limit::{ConcurrencyLimit, limits, same},
+    limit::{ConcurrencyLimit, applicable_limits, is_same_limit},
 };
 use crate::peer::Peer;
 
@@ -122,7 +122,7 @@ pub(super) struct Freed {
 
 impl<T> Share<T> {
     fn is_idle(&self, now: Period) -> bool {
-        self.held == 0 && self.waiting == 0 && self.used.is_little(now)
+        self.held == 0 && self.waiting == 0 && self.used.is_negligible(now)
     }
 }
 
@@ -160,41 +160,41 @@ impl<T> PermitQueue<T> {
         self.bounds = bounds;
         let waiting: Vec<_> = self.lengths.iter().map(|&(_, peer)| peer).collect();
         for peer in waiting {
-            self.rank(peer, None);
+            self.update_rank(peer, None);
         }
     }
 
     /// Handles a new request; at most `queue` requests wait.
-    pub(super) fn come(
+    pub(super) fn admit_or_queue(
         &mut self,
         peer: Peer,
         route: Option<&Arc<ConcurrencyLimit>>,
         queue: usize,
         tell: impl FnOnce() -> T,
     ) -> Arrival<T> {
-        if let Some(crowds) = self.take(peer, route) {
+        if let Some(crowds) = self.try_take(peer, route) {
             return Arrival::In(crowds);
         }
         let mut gone = None;
-        if self.server.waiting() >= queue {
-            match self.greediest(peer) {
-                Some(greedy) => gone = self.dismiss(greedy),
+        if self.server.waiting_count() >= queue {
+            match self.greediest_peer(peer) {
+                Some(greedy) => gone = self.evict_newest(greedy),
                 None => return Arrival::Full,
             }
         }
-        let at = self.number();
+        let at = self.next_number();
         let queued = Queued {
             at,
             peer,
             route: route.cloned(),
             tell: tell(),
         };
-        self.join(queued);
+        self.push_waiter(queued);
         Arrival::Waits(at, gone)
     }
 
     /// Takes a permit, if one is free; returns how much its address crowds others with it.
-    pub(super) fn take(
+    pub(super) fn try_take(
         &mut self,
         peer: Peer,
         route: Option<&Arc<ConcurrencyLimit>>,
@@ -207,19 +207,19 @@ impl<T> PermitQueue<T> {
             return None;
         }
         share.held += 1;
-        for limit in limits(&self.server, route) {
+        for limit in applicable_limits(&self.server, route) {
             limit.taken.fetch_add(1, Relaxed);
         }
         if share.waiting > 0 {
-            self.turn(peer);
+            self.end_turn(peer);
         }
-        self.meeting.note(peer, self.now);
-        Some(self.crowds(peer))
+        self.meeting.record_permit(peer, self.now);
+        Some(self.current_crowding(peer))
     }
 
     /// Returns how much an address crowds other addresses that got permits lately. It crowds them if it holds more permits than
     /// there are processors. Two permits are enough if it has used more processor time than its share.
-    pub(super) fn crowds(&self, peer: Peer) -> Crowding {
+    pub(super) fn current_crowding(&self, peer: Peer) -> Crowding {
         let alone = !self.meeting.is_mixed(self.now);
         if alone || self.bounds.cpu == 0 || peer == Peer::default() {
             return Crowding::None;
@@ -227,7 +227,11 @@ impl<T> PermitQueue<T> {
         let Some(share) = self.by.get(&peer) else {
             return Crowding::None;
         };
-        let over = || share.used.exceeds(self.bounds.cpu, self.used, self.now);
+        let over = || {
+            share
+                .used
+                .exceeds_share(self.bounds.cpu, self.used, self.now)
+        };
         if share.held <= self.bounds.processors && (share.held < 2 || !over()) {
             return Crowding::None;
         }
@@ -238,33 +242,43 @@ impl<T> PermitQueue<T> {
         }
     }
 
-    /// Whether [`PermitQueue::come`] would say that the queue is full, whatever the route.
-    pub(super) fn refuses(&self, peer: Peer, queue: usize) -> bool {
+    /// Whether [`PermitQueue::admit_or_queue`] would say that the queue is full, whatever the route.
+    pub(super) fn would_refuse(&self, peer: Peer, queue: usize) -> bool {
         let held = self.by.get(&peer).map_or(0, |share| share.held);
         let none = self.server.is_full() || is_capped(peer, held, self.bounds);
-        none && self.server.waiting() >= queue && self.greediest(peer).is_none()
+        none && self.server.waiting_count() >= queue && self.greediest_peer(peer).is_none()
     }
 
     /// Removes a request that waits no longer.
-    pub(super) fn leave(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>, at: u64) {
-        let left = self.remove(peer, route, |requests| {
+    pub(super) fn remove_request(
+        &mut self,
+        peer: Peer,
+        route: Option<&Arc<ConcurrencyLimit>>,
+        at: u64,
+    ) {
+        let left = self.take_waiter(peer, route, |requests| {
             let found = requests.binary_search_by_key(&at, |one| one.at);
             requests.remove(found.ok()?)
         });
         if left.is_some() {
-            self.tidy(peer);
+            self.forget_if_idle(peer);
         }
     }
 
     /// Takes back a permit.
-    pub(super) fn free(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>, freed: Freed) {
+    pub(super) fn release_permit(
+        &mut self,
+        peer: Peer,
+        route: Option<&Arc<ConcurrencyLimit>>,
+        freed: Freed,
+    ) {
         self.ending -= usize::from(freed.ending);
-        for limit in limits(&self.server, route) {
+        for limit in applicable_limits(&self.server, route) {
             limit.taken.fetch_sub(1, Relaxed);
         }
         if let Some((used, now)) = freed.used {
-            self.pass(now);
-            self.used.add(used, now);
+            self.advance_period(now);
+            self.used.add_micros(used, now);
         }
         // A single lookup, because every program that ends comes by here.
         let Entry::Occupied(mut entry) = self.by.entry(peer) else {
@@ -273,21 +287,21 @@ impl<T> PermitQueue<T> {
         let share = entry.get_mut();
         share.held -= 1;
         if let Some((used, now)) = freed.used {
-            share.used.add(used, now);
+            share.used.add_micros(used, now);
         }
         if share.waiting > 0 {
-            self.turn(peer);
+            self.end_turn(peer);
         } else if share.is_idle(self.now) {
             entry.remove();
         }
     }
 
     /// Gives a free permit to the next request; returns how much its address crowds others with it.
-    pub(super) fn grant(&mut self) -> Option<(Queued<T>, Crowding)> {
-        if self.server.is_full() || self.server.waiting() == 0 {
+    pub(super) fn grant_next(&mut self) -> Option<(Queued<T>, Crowding)> {
+        if self.server.is_full() || self.server.waiting_count() == 0 {
             return None;
         }
-        self.forgive();
+        self.rerank_recovered();
         let open = self.lanes.iter().filter(|lane| !lane.is_full());
         let heads = open.filter_map(|lane| Some((lane.order.first()?, &lane.route)));
         let (&(rank, peer), route) = heads.min_by_key(|&(first, _)| first)?;
@@ -295,20 +309,20 @@ impl<T> PermitQueue<T> {
             return None;
         }
         let route = route.clone();
-        let one = self.remove(peer, route.as_ref(), VecDeque::pop_front)?;
-        for limit in limits(&self.server, route.as_ref()) {
+        let one = self.take_waiter(peer, route.as_ref(), VecDeque::pop_front)?;
+        for limit in applicable_limits(&self.server, route.as_ref()) {
             limit.taken.fetch_add(1, Relaxed);
         }
         self.by.entry(peer).or_default().held += 1;
-        self.turn(peer);
-        self.meeting.note(peer, self.now);
-        Some((one, self.crowds(peer)))
+        self.end_turn(peer);
+        self.meeting.record_permit(peer, self.now);
+        Some((one, self.current_crowding(peer)))
     }
 
     /// Whether a request with a slow client has to give up its permit. It has to if the permit would go to an address that holds
     /// at most as many permits. If the client has not been slow for long, its address must also hold more than half of all
     /// permits, and a request of another address must wait.
-    pub(super) fn gives_way(
+    pub(super) fn must_give_way(
         &mut self,
         peer: Peer,
         route: Option<&Arc<ConcurrencyLimit>>,
@@ -321,19 +335,19 @@ impl<T> PermitQueue<T> {
         let helps = |lane: &Lane| {
             let mut order = lane.order.iter();
             let next = order.find(|(_, one)| slow_for_long || *one != peer);
-            let runs = same(lane.route.as_ref(), route) || !lane.is_full();
+            let runs = is_same_limit(lane.route.as_ref(), route) || !lane.is_full();
             runs && next
                 .is_some_and(|(rank, one)| rank.held <= held && (!rank.capped || *one == peer))
         };
-        let ends = self.ending < self.server.waiting() && self.lanes.iter().any(helps);
+        let ends = self.ending < self.server.waiting_count() && self.lanes.iter().any(helps);
         self.ending += usize::from(ends);
         ends
     }
 
     /// Adds a request to the queue.
-    fn join(&mut self, one: Queued<T>) {
+    fn push_waiter(&mut self, one: Queued<T>) {
         let (peer, route) = (one.peer, one.route.clone());
-        for limit in limits(&self.server, route.as_ref()) {
+        for limit in applicable_limits(&self.server, route.as_ref()) {
             limit.waiting.fetch_add(1, Relaxed);
         }
         let share = self.by.entry(peer).or_default();
@@ -342,24 +356,24 @@ impl<T> PermitQueue<T> {
         self.lengths.insert((share.waiting, peer));
         let first = share.waiting == 1;
         let mut lines = share.lines.iter_mut();
-        match lines.find(|line| same(line.route.as_ref(), route.as_ref())) {
+        match lines.find(|line| is_same_limit(line.route.as_ref(), route.as_ref())) {
             Some(line) => return line.requests.push_back(one),
             None => share.lines.push(AddressQueue {
                 route: route.clone(),
                 requests: [one].into(),
             }),
         }
-        let is_there = |lane: &Lane| same(lane.route.as_ref(), route.as_ref());
+        let is_there = |lane: &Lane| is_same_limit(lane.route.as_ref(), route.as_ref());
         if !self.lanes.iter().any(is_there) {
             let order = BTreeSet::new();
             self.lanes.push(Lane { route, order });
         }
-        let turn = first.then(|| self.number());
-        self.rank(peer, turn);
+        let turn = first.then(|| self.next_number());
+        self.update_rank(peer, turn);
     }
 
     /// Removes the request from the queue that `pick` takes out of its line.
-    fn remove(
+    fn take_waiter(
         &mut self,
         peer: Peer,
         route: Option<&Arc<ConcurrencyLimit>>,
@@ -367,7 +381,7 @@ impl<T> PermitQueue<T> {
     ) -> Option<Queued<T>> {
         let share = self.by.get_mut(&peer)?;
         let mut lines = share.lines.iter_mut();
-        let line = lines.position(|line| same(line.route.as_ref(), route))?;
+        let line = lines.position(|line| is_same_limit(line.route.as_ref(), route))?;
         let one = pick(&mut share.lines[line].requests)?;
         self.lengths.remove(&(share.waiting, peer));
         share.waiting -= 1;
@@ -378,39 +392,41 @@ impl<T> PermitQueue<T> {
             share.lines.swap_remove(line);
             let rank = share.rank;
             self.lanes.retain_mut(|lane| {
-                if same(lane.route.as_ref(), route) {
+                if is_same_limit(lane.route.as_ref(), route) {
                     lane.order.remove(&(rank, peer));
                 }
                 !lane.order.is_empty()
             });
         }
-        for limit in limits(&self.server, route) {
+        for limit in applicable_limits(&self.server, route) {
             limit.waiting.fetch_sub(1, Relaxed);
         }
         Some(one)
     }
 
     /// Ends the turn of an address that got or gave back a permit.
-    fn turn(&mut self, peer: Peer) {
-        let turn = self.number();
-        self.rank(peer, Some(turn));
+    fn end_turn(&mut self, peer: Peer) {
+        let turn = self.next_number();
+        self.update_rank(peer, Some(turn));
     }
 
     /// Computes the rank of an address anew; `turn`: the number of its new turn, if it gets one.
-    fn rank(&mut self, peer: Peer, turn: Option<u64>) {
+    fn update_rank(&mut self, peer: Peer, turn: Option<u64>) {
         let Some(share) = self.by.get_mut(&peer) else {
             return;
         };
         let before = share.rank;
         share.rank = Rank {
             capped: is_capped(peer, share.held, self.bounds),
-            over: share.used.exceeds(self.bounds.cpu, self.used, self.now),
+            over: share
+                .used
+                .exceeds_share(self.bounds.cpu, self.used, self.now),
             held: share.held,
             turn: turn.unwrap_or(before.turn),
         };
         for line in &share.lines {
             let mut lanes = self.lanes.iter_mut();
-            let is_its = |lane: &&mut Lane| same(lane.route.as_ref(), line.route.as_ref());
+            let is_its = |lane: &&mut Lane| is_same_limit(lane.route.as_ref(), line.route.as_ref());
             if let Some(lane) = lanes.find(is_its) {
                 lane.order.remove(&(before, peer));
                 lane.order.insert((share.rank, peer));
@@ -419,7 +435,7 @@ impl<T> PermitQueue<T> {
     }
 
     /// Finds waiting addresses that are within their share again because others have used more time.
-    fn forgive(&mut self) {
+    fn rerank_recovered(&mut self) {
         let over = Rank {
             over: true,
             ..Rank::default()
@@ -428,43 +444,43 @@ impl<T> PermitQueue<T> {
         let over: Vec<_> = self.lanes.iter().filter_map(first).collect();
         for (rank, peer) in over {
             if rank.over && !rank.capped {
-                self.rank(peer, None);
+                self.update_rank(peer, None);
             }
         }
     }
 
     /// Advances the time, and forgets addresses whose use was long ago.
-    fn pass(&mut self, now: Period) {
+    fn advance_period(&mut self, now: Period) {
         if now > self.now {
             self.now = now;
             self.by.retain(|_, share| !share.is_idle(now));
         }
     }
 
-    fn number(&mut self) -> u64 {
+    fn next_number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
     /// Returns the address with most requests in the queue, if it has more than `peer` would have with one more.
-    fn greediest(&self, peer: Peer) -> Option<Peer> {
+    fn greediest_peer(&self, peer: Peer) -> Option<Peer> {
         let own = self.by.get(&peer).map_or(0, |share| share.waiting);
         let &(most, greedy) = self.lengths.last()?;
         (most > own + 1).then_some(greedy)
     }
 
     /// Removes the newest request of `peer`.
-    fn dismiss(&mut self, peer: Peer) -> Option<T> {
+    fn evict_newest(&mut self, peer: Peer) -> Option<T> {
         let lines = self.by.get(&peer)?.lines.iter();
         let newest = lines.max_by_key(|line| line.requests.back().map(|one| one.at))?;
         let route = newest.route.clone();
-        let one = self.remove(peer, route.as_ref(), VecDeque::pop_back)?;
-        self.tidy(peer);
+        let one = self.take_waiter(peer, route.as_ref(), VecDeque::pop_back)?;
+        self.forget_if_idle(peer);
         Some(one.tell)
     }
 
     /// Forgets an address without permits, requests and used time.
-    fn tidy(&mut self, peer: Peer) {
+    fn forget_if_idle(&mut self, peer: Peer) {
         if let Entry::Occupied(share) = self.by.entry(peer)
             && share.get().is_idle(self.now)
         {
@@ -500,7 +516,7 @@ mod tests {
     }
 
     fn peer(n: u8) -> Peer {
-        Peer::of(Some([10, 0, 0, n].into()))
+        Peer::from_address(Some([10, 0, 0, n].into()))
     }
 
     /// Plays a table. `a` asks as address 1 and `b` as 2, digits as 11 and on. The result follows: `+` has a permit, `.` waits,
@@ -514,14 +530,14 @@ mod tests {
             let said = letters.as_str();
             let from = peer(who.to_ascii_lowercase() as u8);
             if who.is_ascii_uppercase() {
-                line.free(from, None, Freed::default());
-                let next = line.grant();
+                line.release_permit(from, None, Freed::default());
+                let next = line.grant_next();
                 let told = next.map_or_else(String::new, |(one, _)| one.tell);
                 assert_eq!(told, said, "{step} in {table}");
                 continue;
             }
             count += 1;
-            let came = line.come(from, None, waiting, || format!("{who}{count}"));
+            let came = line.admit_or_queue(from, None, waiting, || format!("{who}{count}"));
             let told = match came {
                 Arrival::In(_) => "+".into(),
                 Arrival::Waits(_, None) => ".".into(),
@@ -565,12 +581,12 @@ mod tests {
             ending: false,
             used: Some((ms * 1000, now)),
         };
-        line.free(from, None, freed);
+        line.release_permit(from, None, freed);
         granted(line)
     }
 
     fn granted<T>(line: &mut PermitQueue<T>) -> Option<T> {
-        line.grant().map(|(one, _)| one.tell)
+        line.grant_next().map(|(one, _)| one.tell)
     }
 
     #[test]
@@ -578,7 +594,7 @@ mod tests {
         let (a, b, c) = (peer(1), peer(2), peer(3));
         let mut line = queue(2, ANY);
         let come = |line: &mut PermitQueue<u32>, from, n| {
-            let _ = line.come(from, None, 9, || n);
+            let _ = line.admit_or_queue(from, None, 9, || n);
         };
         for (n, from) in (0..).zip([a, b, a, c, c, c]) {
             come(&mut line, from, n);
@@ -596,7 +612,7 @@ mod tests {
         // Address a is remembered, and then forgotten.
         assert_eq!(used(&mut line, a, 900, 1), None);
         assert_eq!(used(&mut line, c, 0, 1), None);
-        assert_eq!((line.by.len(), line.server.waiting()), (3, 0));
+        assert_eq!((line.by.len(), line.server.waiting_count()), (3, 0));
         come(&mut line, b, 8);
         come(&mut line, b, 9);
         assert_eq!(used(&mut line, b, 1, 9), None);
@@ -608,12 +624,12 @@ mod tests {
         let (a, b) = (peer(1), peer(2));
         let mut line: PermitQueue<()> = queue(9, ANY);
         // Alone, address a crowds no other address, whatever it has.
-        let take = |line: &mut PermitQueue<()>, from| line.take(from, None).unwrap();
+        let take = |line: &mut PermitQueue<()>, from| line.try_take(from, None).unwrap();
         assert_eq!([(); 3].map(|()| take(&mut line, a)), [Crowding::None; 3]);
         // Another address comes, which has few permits.
         assert_eq!(take(&mut line, b), Crowding::None);
         assert_eq!(
-            [a, b].map(|of| line.crowds(of)),
+            [a, b].map(|of| line.current_crowding(of)),
             [Crowding::Most, Crowding::None]
         );
         assert_eq!(take(&mut line, a), Crowding::Most);
@@ -621,25 +637,28 @@ mod tests {
         for _ in 0..3 {
             let _ = take(&mut line, b);
         }
-        assert_eq!([a, b].map(|of| line.crowds(of)), [Crowding::Some; 2]);
+        assert_eq!(
+            [a, b].map(|of| line.current_crowding(of)),
+            [Crowding::Some; 2]
+        );
         for _ in 0..3 {
-            line.free(b, None, Freed::default());
+            line.release_permit(b, None, Freed::default());
         }
         // A permit for each processor is not too many, unless the address has used more time than its share.
         for _ in 0..2 {
-            line.free(a, None, Freed::default());
+            line.release_permit(a, None, Freed::default());
         }
-        assert_eq!(line.crowds(a), Crowding::None);
+        assert_eq!(line.current_crowding(a), Crowding::None);
         let used = |used, now| Freed {
             ending: false,
             used: Some((used, now)),
         };
-        line.free(b, None, used(10_000, 0));
-        line.free(a, None, used(90_000, 0));
+        line.release_permit(b, None, used(10_000, 0));
+        line.release_permit(a, None, used(90_000, 0));
         assert_eq!(take(&mut line, a), Crowding::Most);
         // A single program crowds no other address.
-        line.free(a, None, Freed::default());
-        assert_eq!(line.crowds(a), Crowding::None);
+        line.release_permit(a, None, Freed::default());
+        assert_eq!(line.current_crowding(a), Crowding::None);
         // Later a is alone again.
         for (now, crowds) in [
             (1, Crowding::Most),
@@ -647,7 +666,7 @@ mod tests {
             (3, Crowding::None),
         ] {
             assert_eq!(take(&mut line, a), crowds);
-            line.free(a, None, used(1, now));
+            line.release_permit(a, None, used(1, now));
         }
         // Clients without an address are many clients; and the configuration may say that no address is held up.
         assert_eq!(
@@ -663,10 +682,10 @@ mod tests {
         let (a, b) = (peer(1), peer(2));
         let mut line = queue(1, AddressLimits { cpu: 0, ..ANY });
         for (n, from) in (0..).zip([a, b, a]) {
-            let _ = line.come(from, None, 9, || n);
+            let _ = line.admit_or_queue(from, None, 9, || n);
         }
         assert_eq!(used(&mut line, a, 900, 0), Some(1));
-        let _ = line.come(b, None, 9, || 3);
+        let _ = line.admit_or_queue(b, None, 9, || 3);
         assert_eq!(used(&mut line, b, 0, 0), Some(2));
     }
 
@@ -674,12 +693,12 @@ mod tests {
     fn other_bounds_hold_for_those_who_wait() {
         let mut line = queue(2, AddressLimits { each: 1, ..ANY });
         for n in 0..3 {
-            let _ = line.come(peer(1), None, 9, || n);
+            let _ = line.admit_or_queue(peer(1), None, 9, || n);
         }
-        assert!(line.grant().is_none());
+        assert!(line.grant_next().is_none());
         line.resize(3, ANY);
         assert_eq!([granted(&mut line), granted(&mut line)], [Some(1), Some(2)]);
-        assert!(line.grant().is_none() && line.lanes.is_empty() && line.lengths.is_empty());
+        assert!(line.grant_next().is_none() && line.lanes.is_empty() && line.lengths.is_empty());
     }
 
     #[test]
@@ -688,35 +707,44 @@ mod tests {
         let route = Arc::new(ConcurrencyLimit::new(1));
         let (a, b) = (peer(1), peer(2));
         assert!(matches!(
-            line.come(a, Some(&route), 9, || 0),
+            line.admit_or_queue(a, Some(&route), 9, || 0),
             Arrival::In(_)
         ));
         assert!(matches!(
-            line.come(b, Some(&route), 9, || 1),
+            line.admit_or_queue(b, Some(&route), 9, || 1),
             Arrival::Waits(..)
         ));
-        assert!(matches!(line.come(a, None, 9, || 2), Arrival::In(_)));
-        assert!(matches!(line.come(a, None, 9, || 3), Arrival::Waits(..)));
+        assert!(matches!(
+            line.admit_or_queue(a, None, 9, || 2),
+            Arrival::In(_)
+        ));
+        assert!(matches!(
+            line.admit_or_queue(a, None, 9, || 3),
+            Arrival::Waits(..)
+        ));
         // A permit of another route does not help a request that waits for this one.
-        line.free(a, None, Freed::default());
+        line.release_permit(a, None, Freed::default());
         assert_eq!(granted(&mut line), Some(3));
-        line.free(a, Some(&route), Freed::default());
+        line.release_permit(a, Some(&route), Freed::default());
         assert_eq!(granted(&mut line), Some(1));
-        assert!(line.grant().is_none());
+        assert!(line.grant_next().is_none());
     }
 
     #[test]
     fn who_leaves_is_forgotten() {
         let mut line = queue(1, ANY);
-        assert!(matches!(line.come(peer(1), None, 9, || 0), Arrival::In(_)));
-        let Arrival::Waits(at, None) = line.come(peer(2), None, 9, || 1) else {
+        assert!(matches!(
+            line.admit_or_queue(peer(1), None, 9, || 0),
+            Arrival::In(_)
+        ));
+        let Arrival::Waits(at, None) = line.admit_or_queue(peer(2), None, 9, || 1) else {
             panic!("it has a permit");
         };
-        line.leave(peer(2), None, at);
-        line.leave(peer(2), None, at);
-        line.free(peer(1), None, Freed::default());
-        assert!(line.grant().is_none());
-        assert!(line.by.is_empty() && line.server.waiting() == 0);
+        line.remove_request(peer(2), None, at);
+        line.remove_request(peer(2), None, at);
+        line.release_permit(peer(1), None, Freed::default());
+        assert!(line.grant_next().is_none());
+        assert!(line.by.is_empty() && line.server.waiting_count() == 0);
         assert!(line.lanes.is_empty() && line.lengths.is_empty());
     }
 
@@ -726,29 +754,29 @@ mod tests {
         let line = |holders: &[Peer], waits: &[Peer]| {
             let mut line = queue(holders.len(), ANY);
             for peer in holders.iter().chain(waits) {
-                let _ = line.come(*peer, None, 9, || ());
+                let _ = line.admit_or_queue(*peer, None, 9, || ());
             }
             line
         };
         // No request waits, so no request is ended.
-        assert!(!line(&[a, a], &[]).gives_way(a, None, true));
+        assert!(!line(&[a, a], &[]).must_give_way(a, None, true));
         // A waiting request ends a slow one, even of the same address.
         let mut one = line(&[a, a, b, c], &[c]);
-        assert!(one.gives_way(a, None, true) && !one.gives_way(a, None, true));
-        assert!(line(&[a, a], &[a]).gives_way(a, None, true));
+        assert!(one.must_give_way(a, None, true) && !one.must_give_way(a, None, true));
+        assert!(line(&[a, a], &[a]).must_give_way(a, None, true));
         // An address with few permits does not give way to an address with many.
-        assert!(!line(&[a, a, b, c], &[a]).gives_way(b, None, true));
+        assert!(!line(&[a, a, b, c], &[a]).must_give_way(b, None, true));
         // An address that has more than half gives way sooner, but not to itself.
-        assert!(line(&[a, a, a, c], &[b]).gives_way(a, None, false));
-        assert!(!line(&[a, a, b, c], &[b]).gives_way(a, None, false));
-        assert!(!line(&[a, a, a, c], &[a]).gives_way(a, None, false));
+        assert!(line(&[a, a, a, c], &[b]).must_give_way(a, None, false));
+        assert!(!line(&[a, a, b, c], &[b]).must_give_way(a, None, false));
+        assert!(!line(&[a, a, a, c], &[a]).must_give_way(a, None, false));
         // The permit of a does not help a request that waits for a full route.
         let route = Arc::new(ConcurrencyLimit::new(1));
         let mut full = queue(2, ANY);
-        let _ = full.come(a, None, 9, || ());
-        let _ = full.come(b, Some(&route), 9, || ());
-        let _ = full.come(c, Some(&route), 9, || ());
-        assert!(!full.gives_way(a, None, true));
-        assert!(full.gives_way(b, Some(&route), true));
+        let _ = full.admit_or_queue(a, None, 9, || ());
+        let _ = full.admit_or_queue(b, Some(&route), 9, || ());
+        let _ = full.admit_or_queue(c, Some(&route), 9, || ());
+        assert!(!full.must_give_way(a, None, true));
+        assert!(full.must_give_way(b, Some(&route), true));
     }
 }

@@ -69,17 +69,17 @@ impl AccessEntry {
     }
 
     /// Appends the line to `out`.
-    pub fn write(&self, format: LogFormat, out: &mut Vec<u8>) {
+    pub fn append_line(&self, format: LogFormat, out: &mut Vec<u8>) {
         let line = match format {
-            LogFormat::Combined => self.combined(),
-            LogFormat::HostCombined => self.host() + &self.combined(),
-            LogFormat::Json => self.json(),
+            LogFormat::Combined => self.format_combined(),
+            LogFormat::HostCombined => self.host_prefix() + &self.format_combined(),
+            LogFormat::Json => self.format_json(),
         };
         out.extend_from_slice(line.as_bytes());
     }
 
     /// Returns the wall-clock time of the head, computed only for requests that are logged.
-    fn at(&self) -> SystemTime {
+    fn wall_clock_time(&self) -> SystemTime {
         let now = SystemTime::now();
         now.checked_sub(self.began.elapsed()).unwrap_or(now)
     }
@@ -92,67 +92,68 @@ impl AccessEntry {
         format!("{method} {} {version}", head.target.raw)
     }
 
-    fn field<'a>(&'a self, name: &'a str) -> &'a [u8] {
+    fn field_or_dash<'a>(&'a self, name: &'a str) -> &'a [u8] {
         let head = self.head.as_ref();
-        head.and_then(|h| h.fields.first(name)).unwrap_or(b"-")
+        head.and_then(|h| h.fields.first_value(name))
+            .unwrap_or(b"-")
     }
 
     /// Returns the requested host, as a separate field.
-    fn host(&self) -> String {
+    fn host_prefix(&self) -> String {
         let mut line = String::new();
-        user(&mut line, self.head.as_ref().map(|head| &*head.host));
+        push_name_field(&mut line, self.head.as_ref().map(|head| &*head.host));
         line.push(' ');
         line
     }
 
-    fn combined(&self) -> String {
+    fn format_combined(&self) -> String {
         let mut line = format!("{} - ", self.remote);
-        user(&mut line, self.user.as_deref());
-        let _ = write!(line, " [{}] \"", time::clf(self.at()));
-        quote(&mut line, self.request_line().as_bytes());
+        push_name_field(&mut line, self.user.as_deref());
+        let _ = write!(line, " [{}] \"", time::format_clf(self.wall_clock_time()));
+        push_quoted(&mut line, self.request_line().as_bytes());
         let _ = match self.bytes {
             // Common Log Format, as Apache writes it (`%b`).
             0 => write!(line, "\" {} - \"", self.status),
             bytes => write!(line, "\" {} {bytes} \"", self.status),
         };
-        quote(&mut line, self.field("referer"));
+        push_quoted(&mut line, self.field_or_dash("referer"));
         line.push_str("\" \"");
-        quote(&mut line, self.field("user-agent"));
+        push_quoted(&mut line, self.field_or_dash("user-agent"));
         line.push_str("\"\n");
         line
     }
 
-    fn json(&self) -> String {
+    fn format_json(&self) -> String {
         let mut line = format!(
             "{{\"time\":\"{}\",\"id\":\"{}\"",
-            time::iso(self.at()),
-            &*self.id.text()
+            time::format_rfc3339(self.wall_clock_time()),
+            &*self.id.to_base32()
         );
         let head = self.head.as_deref();
-        text(&mut line, "remote", self.remote.as_bytes());
+        push_json_string(&mut line, "remote", self.remote.as_bytes());
         if let Some(user) = &self.user {
-            text(&mut line, "user", user.as_bytes());
+            push_json_string(&mut line, "user", user.as_bytes());
         }
         let asked = head.map(|h| [&*h.host, h.method.as_str(), &*h.target.raw]);
         let [host, method, target] = asked.unwrap_or_default();
-        text(&mut line, "host", host.as_bytes());
-        text(&mut line, "method", method.as_bytes());
-        text(&mut line, "target", target.as_bytes());
-        text(&mut line, "referer", self.field("referer"));
-        text(&mut line, "user_agent", self.field("user-agent"));
-        text(&mut line, "outcome", self.outcome.as_bytes());
+        push_json_string(&mut line, "host", host.as_bytes());
+        push_json_string(&mut line, "method", method.as_bytes());
+        push_json_string(&mut line, "target", target.as_bytes());
+        push_json_string(&mut line, "referer", self.field_or_dash("referer"));
+        push_json_string(&mut line, "user_agent", self.field_or_dash("user-agent"));
+        push_json_string(&mut line, "outcome", self.outcome.as_bytes());
         let _ = write!(line, ",\"status\":{},\"bytes\":{}", self.status, self.bytes);
-        millis(&mut line, "queue_ms", self.queue);
-        millis(&mut line, "start_ms", self.start);
-        millis(&mut line, "first_byte_ms", self.first_byte);
-        millis(&mut line, "total_ms", self.total);
+        push_json_millis(&mut line, "queue_ms", self.queue);
+        push_json_millis(&mut line, "start_ms", self.start);
+        push_json_millis(&mut line, "first_byte_ms", self.first_byte);
+        push_json_millis(&mut line, "total_ms", self.total);
         if let Some(exit) = &self.exit {
             let _ = match exit.status {
                 Status::Code(code) => write!(line, ",\"exit\":{code}"),
                 Status::Signal(signal) => write!(line, ",\"signal\":{signal}"),
             };
-            millis(&mut line, "user_ms", exit.user);
-            millis(&mut line, "system_ms", exit.system);
+            push_json_millis(&mut line, "user_ms", exit.user);
+            push_json_millis(&mut line, "system_ms", exit.system);
             let _ = write!(line, ",\"max_rss\":{}", exit.max_rss);
         }
         line.push_str("}\n");
@@ -161,10 +162,10 @@ impl AccessEntry {
 }
 
 /// Appends the name of a user or host as a separate field; a space in it is escaped.
-fn user(line: &mut String, name: Option<&str>) {
+fn push_name_field(line: &mut String, name: Option<&str>) {
     let from = line.len();
     let name = name.filter(|name| !name.is_empty()).unwrap_or("-");
-    quote(line, name.as_bytes());
+    push_quoted(line, name.as_bytes());
     if line[from..].contains(' ') {
         let name = line.split_off(from).replace(' ', "\\x20");
         line.push_str(&name);
@@ -172,7 +173,7 @@ fn user(line: &mut String, name: Option<&str>) {
 }
 
 /// Appends `bytes` so that they cannot end a quoted field or a line.
-fn quote(line: &mut String, bytes: &[u8]) {
+fn push_quoted(line: &mut String, bytes: &[u8]) {
     for &b in bytes {
         match b {
             b'"' | b'\\' => {
@@ -188,12 +189,12 @@ fn quote(line: &mut String, bytes: &[u8]) {
 }
 
 /// Appends a JSON member: milliseconds.
-fn millis(line: &mut String, name: &str, time: Duration) {
+fn push_json_millis(line: &mut String, name: &str, time: Duration) {
     let _ = write!(line, ",\"{name}\":{:.3}", time.as_secs_f64() * 1e3);
 }
 
 /// Appends a JSON string member (RFC 8259, 7). Bytes that are not UTF-8 become U+FFFD.
-fn text(line: &mut String, name: &str, value: &[u8]) {
+fn push_json_string(line: &mut String, name: &str, value: &[u8]) {
     let _ = write!(line, ",\"{name}\":\"");
     for c in String::from_utf8_lossy(value).chars() {
         match c {
@@ -214,13 +215,13 @@ mod tests {
     #[test]
     fn no_byte_ends_a_field() {
         let mut line = String::new();
-        quote(&mut line, b"a\"b\\c\nd\xff");
+        push_quoted(&mut line, b"a\"b\\c\nd\xff");
         assert_eq!(line, "a\\\"b\\\\c\\x0ad\\xff");
         let mut line = String::new();
-        user(&mut line, Some("a b\n"));
+        push_name_field(&mut line, Some("a b\n"));
         assert_eq!(line, "a\\x20b\\x0a");
         let mut line = String::new();
-        text(&mut line, "k", b"\"\n\xff\\");
+        push_json_string(&mut line, "k", b"\"\n\xff\\");
         assert_eq!(line, ",\"k\":\"\\\"\\u000a\u{fffd}\\\\\"");
     }
 }

@@ -19,7 +19,7 @@ use galgo_spawn::{
     Exit, Status,
     identity::Identity,
     trusted_path,
-    words::{escape, how},
+    words::{describe_status, escape},
 };
 
 use own::OwnLog;
@@ -55,7 +55,7 @@ pub struct Reopening {
 pub struct ErrorLog(Arc<LogWriter>);
 
 /// Whether a log is in another account's folder.
-fn is_others(to: &LogTo) -> bool {
+fn is_in_foreign_folder(to: &LogTo) -> bool {
     matches!(to, LogTo::File(path) if trusted_path::others_part(path).is_some())
 }
 
@@ -77,16 +77,16 @@ impl Logs {
         let logs = Self {
             access: Arc::default(),
             own: Arc::default(),
-            error: ErrorLog(Arc::new(LogWriter::start(error, None)?)),
+            error: ErrorLog(Arc::new(LogWriter::start_thread(error, None)?)),
         };
-        let own = logs.own_writers(&c.own, user)?;
+        let own = logs.open_route_writers(&c.own, user)?;
         *lock(&logs.own) = own;
-        access.map_or(Ok(()), |target| logs.start_access(target))?;
+        access.map_or(Ok(()), |target| logs.start_access_writer(target))?;
         Ok(logs)
     }
 
     /// Returns the writers of these logs: the writers that are open already, and new ones.
-    fn own_writers(&self, all: &[LogTo], user: Option<&Identity>) -> io::Result<OwnWriters> {
+    fn open_route_writers(&self, all: &[LogTo], user: Option<&Identity>) -> io::Result<OwnWriters> {
         let open = lock(&self.own);
         let mut writers = OwnWriters::new();
         for to in all {
@@ -96,7 +96,7 @@ impl Logs {
                 None => {
                     let target = match LogTarget::open(to, user) {
                         // The owner of that folder must not be able to prevent the server's start.
-                        Err(e) if is_others(to) => {
+                        Err(e) if is_in_foreign_folder(to) => {
                             let words = format!("{e}: requests that belong in it are not logged");
                             self.error.write(Level::Warn, "log", &words);
                             continue;
@@ -105,10 +105,10 @@ impl Logs {
                     };
                     let errors = Some(self.error.0.clone());
                     let mut others = writers.iter().chain(&*open);
-                    let beside = others.find(|(_, other)| other.may_write(&target));
+                    let beside = others.find(|(_, other)| other.can_share_thread(&target));
                     Arc::new(match beside {
-                        Some((_, other)) => other.beside(target, errors),
-                        None => LogWriter::start(target, errors)?,
+                        Some((_, other)) => other.on_same_thread(target, errors),
+                        None => LogWriter::start_thread(target, errors)?,
                     })
                 }
             };
@@ -118,32 +118,38 @@ impl Logs {
     }
 
     /// Connects the log of a route to its writer, which must be open.
-    pub fn connect(&self, log: &OwnLog) {
+    pub fn connect_route_log(&self, log: &OwnLog) {
         let own = lock(&self.own);
-        if let Some((_, writer)) = own.iter().find(|(to, _)| Some(to) == log.to()) {
-            log.connect(writer);
+        if let Some((_, writer)) = own.iter().find(|(to, _)| Some(to) == log.log_target()) {
+            log.set_writer(writer);
         }
     }
 
-    fn start_access(&self, target: LogTarget) -> io::Result<()> {
+    fn start_access_writer(&self, target: LogTarget) -> io::Result<()> {
         let errors = self.error.0.clone();
         // INVARIANT: only the main thread starts the writer, if there is none.
-        let _ = self.access.set(LogWriter::start(target, Some(errors))?);
+        let _ = self
+            .access
+            .set(LogWriter::start_thread(target, Some(errors))?);
         Ok(())
     }
 
-    /// Opens the logs of `next` that `before` does not have. Nothing changes before [`Logs::switch`].
+    /// Opens the logs of `next` that `before` does not have. Nothing changes before [`Logs::switch_targets`].
     ///
     /// # Errors
     /// A log cannot be opened.
-    pub fn prepare(&self, before: &LogSettings, next: &LogSettings) -> io::Result<Reopening> {
+    pub fn open_changed_logs(
+        &self,
+        before: &LogSettings,
+        next: &LogSettings,
+    ) -> io::Result<Reopening> {
         let access = match &next.access {
             to if *to == before.access => None,
-            None => Some(LogTarget::nowhere()),
+            None => Some(LogTarget::disabled()),
             Some(to) => Some(LogTarget::open(to, None)?),
         };
         let access = match (access, self.access.get()) {
-            (Some(target), None) => self.start_access(target).map(|()| None)?,
+            (Some(target), None) => self.start_access_writer(target).map(|()| None)?,
             (access, _) => access,
         };
         let error = if next.error == before.error {
@@ -154,30 +160,31 @@ impl Logs {
         Ok(Reopening {
             access,
             error,
-            own: Some(self.own_writers(&next.own, None)?),
+            own: Some(self.open_route_writers(&next.own, None)?),
         })
     }
 
     /// Switches the logs to new targets; a file that stays the same is opened again.
-    pub fn switch(&self, switch: Reopening) {
+    pub fn switch_targets(&self, switch: Reopening) {
         if let Some(access) = self.access.get() {
-            access.switch(switch.access);
+            access.switch_target(switch.access);
         }
         let mut own = lock(&self.own);
         // A new file is opened twice, because logrotate may have moved it away meanwhile.
         let next = switch.own.unwrap_or_else(|| own.clone());
-        next.iter().for_each(|(_, writer)| writer.switch(None));
+        next.iter()
+            .for_each(|(_, writer)| writer.switch_target(None));
         *own = next;
-        self.error.0.switch(switch.error);
+        self.error.0.switch_target(switch.error);
     }
 
     /// Opens the files again, after they were renamed (SIGUSR1).
-    pub fn reopen(&self) {
-        self.switch(Reopening::default());
+    pub fn reopen_files(&self) {
+        self.switch_targets(Reopening::default());
     }
 
     /// Returns the access log, if there is or was one.
-    pub fn access(&self) -> Option<&LogWriter> {
+    pub fn access_log(&self) -> Option<&LogWriter> {
         self.access.get()
     }
 
@@ -201,12 +208,12 @@ impl ErrorLog {
             Level::Warn => "warn",
             Level::Info => "info",
         };
-        self.line(level, about, message);
+        self.write_line(level, about, message);
     }
 
     /// Writes a line; returns the number of bytes that the log grows by.
-    fn line(&self, kind: &str, about: &str, message: &str) -> usize {
-        let now = time::iso(SystemTime::now());
+    fn write_line(&self, kind: &str, about: &str, message: &str) -> usize {
+        let now = time::format_rfc3339(SystemTime::now());
         let (about, message) = (escape(about.as_bytes()), escape(message.as_bytes()));
         let gap = if about.is_empty() { "" } else { ": " };
         let line = format!("{now} {kind} {about}{gap}{message}\n");
@@ -245,25 +252,25 @@ impl LogSource {
     }
 
     /// Returns the subject of a line. Made for each line, because every request has a source, but hardly any writes one.
-    fn about(&self) -> String {
-        ["[", &*self.id.text(), "] ", &self.script].concat()
+    fn line_subject(&self) -> String {
+        ["[", &*self.id.to_base32(), "] ", &self.script].concat()
     }
 
     /// Writes a line from the program's standard error, already escaped. Returns the number of bytes that the log grows by.
-    pub fn line(&self, line: &str) -> usize {
-        self.log.line("stderr", &self.about(), line)
+    pub fn write_stderr_line(&self, line: &str) -> usize {
+        self.log.write_line("stderr", &self.line_subject(), line)
     }
 
     /// Logs that the program failed although its response was sent correctly: most often an exception after the head.
-    pub fn failed_behind(&self, exit: Option<Exit>) {
+    pub fn log_late_failure(&self, exit: Option<Exit>) {
         if let Some(status @ Status::Code(1..)) = exit.map(|exit| exit.status) {
-            let words = format!("it ended {}, behind its response", how(status));
+            let words = format!("it ended {}, behind its response", describe_status(status));
             self.write(Level::Warn, &words);
         }
     }
 
     /// Logs that the program printed more than it promised.
-    pub fn excess(&self, promised: u64) {
+    pub fn log_excess_output(&self, promised: u64) {
         let words = format!(
             "the program printed more than its Content-Length {promised}; the rest was cut"
         );
@@ -272,6 +279,6 @@ impl LogSource {
 
     /// Writes a line about the program.
     pub fn write(&self, level: Level, message: &str) {
-        self.log.write(level, &self.about(), message);
+        self.log.write(level, &self.line_subject(), message);
     }
 }

@@ -33,12 +33,12 @@ impl OwnLog {
     }
 
     /// Returns the target of the log.
-    pub fn to(&self) -> Option<&LogTo> {
+    pub fn log_target(&self) -> Option<&LogTo> {
         self.to.as_ref()
     }
 
     /// Connects the log to the thread that writes to its target.
-    pub(super) fn connect(&self, writer: &Arc<LogWriter>) {
+    pub(super) fn set_writer(&self, writer: &Arc<LogWriter>) {
         // A route that stays over a reload has the same writer already.
         let _ = self.writer.set(writer.clone());
     }

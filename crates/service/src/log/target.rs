@@ -53,14 +53,14 @@ impl LogTarget {
     /// Opens a log. If another user can change the path, root opens the log as `user`.
     pub(super) fn open(to: &LogTo, user: Option<&Identity>) -> io::Result<Self> {
         let file = match to {
-            LogTo::File(path) => Some(append(path, user)?),
+            LogTo::File(path) => Some(open_for_append(path, user)?),
             LogTo::Stdout | LogTo::Stderr => None,
         };
         Ok(Self::new(to.clone(), file))
     }
 
     /// Returns the target of a log that is off.
-    pub(super) fn nowhere() -> Self {
+    pub(super) fn disabled() -> Self {
         Self::new(LogTo::Stderr, None)
     }
 
@@ -77,18 +77,18 @@ impl LogTarget {
             stuck: false,
             disk: stat
                 .ok()
-                .filter(|stat| kind(stat) == FileType::RegularFile)
+                .filter(|stat| file_type(stat) == FileType::RegularFile)
                 .map(|stat| stat.st_dev),
         }
     }
 
     /// Returns the file system of the log; `None`: the log is no regular file, or has no file of its own.
-    pub(super) fn disk(&self) -> Option<u64> {
+    pub(super) fn file_system_id(&self) -> Option<u64> {
         self.disk.filter(|_| self.file.is_some())
     }
 
     /// Returns the first part of the lines, which is written in one call.
-    fn piece<'b>(&self, lines: &'b [u8]) -> &'b [u8] {
+    fn atomic_piece<'b>(&self, lines: &'b [u8]) -> &'b [u8] {
         if self.disk.is_some() || lines.len() <= PIPE_BUF {
             return lines;
         }
@@ -133,11 +133,11 @@ impl LogTarget {
     fn write_all(&mut self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
         let mut at = 0;
         while at < bytes.len() {
-            match self.write_some(self.piece(&bytes[at..])) {
+            match self.write_some(self.atomic_piece(&bytes[at..])) {
                 Ok(0) => return Err((at, io::ErrorKind::WriteZero.into())),
                 Ok(n) => (at, self.stuck) = (at + n, false),
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if !self.stuck => self.stuck = !self.has_room(),
+                Err(Errno::AGAIN) if !self.stuck => self.stuck = !self.wait_for_room(),
                 Err(e) => return Err((at, e.into())),
             }
         }
@@ -155,7 +155,7 @@ impl LogTarget {
     }
 
     /// Waits until something can be written. Returns false if that takes too long.
-    fn has_room(&self) -> bool {
+    fn wait_for_room(&self) -> bool {
         let (out, err) = (io::stdout(), io::stderr());
         let fd = match (&self.to, &self.file) {
             (LogTo::File(_), Some(file)) => file.as_fd(),
@@ -181,27 +181,27 @@ const HOLD: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const MODE: Mode = Mode::from_raw_mode(0o640);
 
 /// Opens a file for appending.
-fn append(path: &Path, user: Option<&Identity>) -> io::Result<File> {
+fn open_for_append(path: &Path, user: Option<&Identity>) -> io::Result<File> {
     let opened = if !geteuid().is_root() {
-        by_name(path)
+        open_by_name(path)
     } else {
-        match (trusted_path::place(path), user) {
-            (Ok(Some(place)), _) => in_place(&place),
-            (Ok(None), Some(user)) => user.for_files(|| by_name(path)).map_err(|e| {
+        match (trusted_path::locate_for_root(path), user) {
+            (Ok(Some(place)), _) => open_at_place(&place),
+            (Ok(None), Some(user)) => user.with_file_rights(|| open_by_name(path)).map_err(|e| {
                 let words =
                     "opened as the configured user, for others than root can change its path";
                 io::Error::new(e.kind(), format!("{e} ({words})"))
             }),
-            (Ok(None), None) => without_links(path),
+            (Ok(None), None) => open_without_links(path),
             (Err(e), _) => Err(e),
         }
     };
     opened.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
 }
 
-fn in_place(place: &PathEnd) -> io::Result<File> {
+fn open_at_place(place: &PathEnd) -> io::Result<File> {
     match &place.entry {
-        Some(entry) => reopen(entry),
+        Some(entry) => reopen_for_append(entry),
         None => {
             let flags = APPEND | OFlags::CREATE | OFlags::EXCL;
             Ok(openat(&place.folder, &place.name, flags, MODE)?.into())
@@ -210,13 +210,13 @@ fn in_place(place: &PathEnd) -> io::Result<File> {
 }
 
 /// Opens a file with the rights of the caller. No link leads out of another account's folder.
-fn by_name(path: &Path) -> io::Result<File> {
-    in_place(&trusted_path::locate(path)?)
+fn open_by_name(path: &Path) -> io::Result<File> {
+    open_at_place(&trusted_path::locate(path)?)
 }
 
 /// Opens a file as root without a configured user, on a path that others can change: neither by a link, nor a file with
 /// another name.
-fn without_links(path: &Path) -> io::Result<File> {
+fn open_without_links(path: &Path) -> io::Result<File> {
     let resolve = ResolveFlags::NO_SYMLINKS;
     let entry = match openat2(CWD, path, HOLD, Mode::empty(), resolve) {
         Err(Errno::NOENT) => {
@@ -231,9 +231,9 @@ fn without_links(path: &Path) -> io::Result<File> {
         entry => entry?,
     };
     let stat = fstat(&entry)?;
-    match kind(&stat) {
-        FileType::RegularFile if stat.st_nlink == 1 => reopen(&entry),
-        FileType::Fifo => reopen(&entry),
+    match file_type(&stat) {
+        FileType::RegularFile if stat.st_nlink == 1 => reopen_for_append(&entry),
+        FileType::Fifo => reopen_for_append(&entry),
         _ => Err(io::Error::other(
             "others than root can change its path, and it is no file with this name only",
         )),
@@ -241,8 +241,8 @@ fn without_links(path: &Path) -> io::Result<File> {
 }
 
 /// Opens the file of an O_PATH descriptor for writing, and no other file.
-fn reopen(entry: &OwnedFd) -> io::Result<File> {
-    let flags = match kind(&fstat(entry)?) {
+fn reopen_for_append(entry: &OwnedFd) -> io::Result<File> {
+    let flags = match file_type(&fstat(entry)?) {
         // open(2) cannot open a socket.
         FileType::Socket => {
             return Err(io::Error::other(
@@ -257,7 +257,7 @@ fn reopen(entry: &OwnedFd) -> io::Result<File> {
     Ok(open(name, flags, Mode::empty())?.into())
 }
 
-fn kind(stat: &Stat) -> FileType {
+fn file_type(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
@@ -295,7 +295,7 @@ mod tests {
             mode(path, bits);
         }
         mode(folder.path(), 0o755);
-        let nobody = galgo_spawn::identity::lookup("nobody", None).unwrap();
+        let nobody = galgo_spawn::identity::resolve_identity("nobody", None).unwrap();
         give(&theirs, &nobody);
         (folder, nobody, theirs, secret)
     }
@@ -335,7 +335,7 @@ mod tests {
             for user in [Some(&nobody), None] {
                 for _ in 0..10_000 {
                     for name in ["log", "folder/log", "folder/new"] {
-                        if let Ok(mut file) = append(&theirs.join(name), user) {
+                        if let Ok(mut file) = open_for_append(&theirs.join(name), user) {
                             file.write_all(b"x").unwrap();
                         }
                     }
@@ -354,29 +354,29 @@ mod tests {
             return;
         }
         let (folder, nobody, theirs, secret) = scene();
-        append(&theirs.join("log"), Some(&nobody)).unwrap();
-        append(&folder.path().join("log"), Some(&nobody)).unwrap();
+        open_for_append(&theirs.join("log"), Some(&nobody)).unwrap();
+        open_for_append(&folder.path().join("log"), Some(&nobody)).unwrap();
         assert_eq!(fs::metadata(theirs.join("log")).unwrap().uid(), nobody.uid);
         assert_eq!(fs::metadata(folder.path().join("log")).unwrap().uid(), 0);
         // Opened with the rights of `nobody`, which end at root's folder.
         symlink(&secret, theirs.join("way")).unwrap();
-        let e = append(&theirs.join("way/log"), Some(&nobody)).unwrap_err();
+        let e = open_for_append(&theirs.join("way/log"), Some(&nobody)).unwrap_err();
         assert!(e.to_string().contains("as the configured user"), "{e}");
         assert_eq!(fs::read_dir(&secret).unwrap().count(), 0);
         // Without a user, links are not followed, and a file with another name is refused.
-        let e = append(&theirs.join("way/log"), None).unwrap_err();
+        let e = open_for_append(&theirs.join("way/log"), None).unwrap_err();
         assert!(e.to_string().contains("symbolic link"), "{e}");
         fs::write(secret.join("other"), "").unwrap();
         fs::hard_link(secret.join("other"), theirs.join("other")).unwrap();
-        let e = append(&theirs.join("other"), None).unwrap_err();
+        let e = open_for_append(&theirs.join("other"), None).unwrap_err();
         assert!(e.to_string().contains("with this name only"), "{e}");
         // In a sticky folder, root's own folders stay root's.
         let sticky = folder.path().join("sticky");
         fs::create_dir(&sticky).unwrap();
         rustix::fs::chmod(&sticky, Mode::from_raw_mode(0o1777)).unwrap();
         fs::create_dir(sticky.join("roots")).unwrap();
-        append(&sticky.join("roots/log"), Some(&nobody)).unwrap();
-        append(&sticky.join("log"), Some(&nobody)).unwrap();
+        open_for_append(&sticky.join("roots/log"), Some(&nobody)).unwrap();
+        open_for_append(&sticky.join("log"), Some(&nobody)).unwrap();
         let owner = |name: &str| fs::metadata(sticky.join(name)).unwrap().uid();
         assert_eq!((owner("roots/log"), owner("log")), (0, nobody.uid));
     }
@@ -393,14 +393,20 @@ mod tests {
             &link,
         )
         .unwrap();
-        append(&link, None).unwrap().write_all(b"one\n").unwrap();
+        open_for_append(&link, None)
+            .unwrap()
+            .write_all(b"one\n")
+            .unwrap();
         give(&link, &nobody);
-        append(&link, None).unwrap_err();
-        append(&file, None).unwrap().write_all(b"two\n").unwrap();
+        open_for_append(&link, None).unwrap_err();
+        open_for_append(&file, None)
+            .unwrap()
+            .write_all(b"two\n")
+            .unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "one\ntwo\n");
         chown(&file, None, None).unwrap();
-        append(Path::new("/dev/null"), None).unwrap();
-        append(Path::new("/proc/self/fd/2"), None).unwrap();
+        open_for_append(Path::new("/dev/null"), None).unwrap();
+        open_for_append(Path::new("/proc/self/fd/2"), None).unwrap();
     }
 
     #[test]

@@ -18,7 +18,7 @@ struct Civil {
 
 /// Converts days to a date in the proleptic Gregorian calendar (Howard Hinnant, "chrono-Compatible Low-Level Date
 /// Algorithms").
-fn civil(t: SystemTime) -> Civil {
+fn to_civil_date(t: SystemTime) -> Civil {
     let since = t.duration_since(UNIX_EPOCH).unwrap_or_default();
     let secs = since.as_secs();
     let z = secs / 86_400 + 719_468;
@@ -42,19 +42,19 @@ fn civil(t: SystemTime) -> Civil {
 
 /// Whether this is the first call in this second; `last` is the second of the last call, since the epoch.
 pub fn first_of_second(last: &Cell<u64>) -> bool {
-    let second = second();
+    let second = current_second();
     last.replace(second) != second
 }
 
 /// Returns the current second since the epoch.
-pub(super) fn second() -> u64 {
+pub(super) fn current_second() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default().as_secs()
 }
 
 /// Formats a time as `2026-11-21T01:04:23.250Z` (RFC 3339).
-pub fn iso(t: SystemTime) -> String {
-    let c = civil(t);
+pub fn format_rfc3339(t: SystemTime) -> String {
+    let c = to_civil_date(t);
     format!(
         "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
         c.year, c.month, c.day, c.hour, c.minute, c.second, c.milli
@@ -62,11 +62,11 @@ pub fn iso(t: SystemTime) -> String {
 }
 
 /// Formats a time as `21/Nov/2026:01:04:23 +0000`, as in the Common Log Format.
-pub fn clf(t: SystemTime) -> String {
+pub fn format_clf(t: SystemTime) -> String {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
     ];
-    let c = civil(t);
+    let c = to_civil_date(t);
     let month = usize::try_from(c.month - 1)
         .ok()
         .and_then(|m| MONTHS.get(m))
@@ -86,9 +86,18 @@ mod tests {
     #[test]
     fn known_dates() {
         let at = |s| UNIX_EPOCH + Duration::from_millis(s);
-        assert_eq!(iso(at(0)), "1970-01-01T00:00:00.000Z");
-        assert_eq!(iso(at(951_782_400_001)), "2000-02-29T00:00:00.001Z");
-        assert_eq!(clf(at(1_795_223_063_000)), "21/Nov/2026:01:04:23 +0000");
-        assert_eq!(clf(at(1_735_689_599_000)), "31/Dec/2024:23:59:59 +0000");
+        assert_eq!(format_rfc3339(at(0)), "1970-01-01T00:00:00.000Z");
+        assert_eq!(
+            format_rfc3339(at(951_782_400_001)),
+            "2000-02-29T00:00:00.001Z"
+        );
+        assert_eq!(
+            format_clf(at(1_795_223_063_000)),
+            "21/Nov/2026:01:04:23 +0000"
+        );
+        assert_eq!(
+            format_clf(at(1_735_689_599_000)),
+            "31/Dec/2024:23:59:59 +0000"
+        );
     }
 }

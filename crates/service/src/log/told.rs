@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, Ipv6Addr},
 };
 
-use super::time::second;
+use super::time::current_second;
 
 /// Limit of addresses that the log names in one second of one event loop.
 const MOST: usize = 100;
@@ -25,29 +25,29 @@ struct Second {
 
 impl NamedClients {
     /// Whether the log may name the client at that address; if so, it must not name that client again in this second.
-    pub fn is_first(&self, client: Option<IpAddr>) -> bool {
-        self.is_first_in(second(), client)
+    pub fn mark_as_named(&self, client: Option<IpAddr>) -> bool {
+        self.mark_as_named_in(current_second(), client)
     }
 
-    /// Whether this is the first call for a client that was named already, since [`NamedClients::take_more`].
-    pub fn is_first_more(&self) -> bool {
+    /// Whether this is the first call for a client that was named already, since [`NamedClients::take_repeat_count`].
+    pub fn count_repeat(&self) -> bool {
         let mut now = self.0.borrow_mut();
         now.more += 1;
         now.more == 1
     }
 
     /// Returns the number of such calls since the last time.
-    pub fn take_more(&self) -> u64 {
+    pub fn take_repeat_count(&self) -> u64 {
         std::mem::take(&mut self.0.borrow_mut().more)
     }
 
-    fn is_first_in(&self, second: u64, client: Option<IpAddr>) -> bool {
+    fn mark_as_named_in(&self, second: u64, client: Option<IpAddr>) -> bool {
         let mut now = self.0.borrow_mut();
         if now.second != second {
             now.second = second;
             now.told.clear();
         }
-        let client = client.map(network);
+        let client = client.map(client_network);
         let first = now.told.len() < MOST && !now.told.contains(&client);
         if first {
             now.told.push(client);
@@ -57,7 +57,7 @@ impl NamedClients {
 }
 
 /// Returns the /64 of an IPv6 client: the client has it to itself, and could use a new address for each request.
-fn network(client: IpAddr) -> IpAddr {
+fn client_network(client: IpAddr) -> IpAddr {
     match client {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !0 << 64).into(),
         v4 => v4,
@@ -82,17 +82,17 @@ mod tests {
             (2, "192.0.2.1", false),
         ] {
             let client = client.parse().ok();
-            let is_first = told.is_first_in(second, client);
+            let is_first = told.mark_as_named_in(second, client);
             assert_eq!(is_first, first, "{second} {client:?}");
         }
-        assert!(told.is_first_in(2, None) && !told.is_first_in(2, None));
+        assert!(told.mark_as_named_in(2, None) && !told.mark_as_named_in(2, None));
     }
 
     #[test]
     fn many_addresses_do_not_fill_the_log() {
         let told = NamedClients::default();
         let clients = (0..1000_u32).map(|n| Some(IpAddr::from(n.to_be_bytes())));
-        let said = clients.filter(|&client| told.is_first_in(7, client));
+        let said = clients.filter(|&client| told.mark_as_named_in(7, client));
         assert_eq!(said.count(), MOST);
     }
 }

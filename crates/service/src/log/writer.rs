@@ -47,7 +47,7 @@ struct LogSwitch {
 impl LogSwitch {
     /// Sets the new target; `None`: opens the file again, even if it was just opened for a pending switch, because it may have
     /// been moved away since.
-    fn next(&mut self, to: Option<LogTarget>) {
+    fn set_next_target(&mut self, to: Option<LogTarget>) {
         self.reopens = to.is_none();
         if to.is_some() {
             self.to = to;
@@ -85,22 +85,22 @@ struct LogOutput {
 
 impl LogWriter {
     /// Starts the thread of a log. Reports errors to `errors`.
-    pub(super) fn start(target: LogTarget, errors: Option<Arc<Self>>) -> io::Result<Self> {
+    pub(super) fn start_thread(target: LogTarget, errors: Option<Arc<Self>>) -> io::Result<Self> {
         let (to_thread, messages) = channel();
         std::thread::Builder::new()
             .name("log".into())
-            .spawn(move || run(&messages))?;
+            .spawn(move || run_log_thread(&messages))?;
         Ok(Self {
-            disk: target.disk(),
+            disk: target.file_system_id(),
             log: Arc::new(Log::new(target, errors)),
             to_thread,
         })
     }
 
     /// Returns a writer for another log, on the same thread.
-    pub(super) fn beside(&self, target: LogTarget, errors: Option<Arc<Self>>) -> Self {
+    pub(super) fn on_same_thread(&self, target: LogTarget, errors: Option<Arc<Self>>) -> Self {
         Self {
-            disk: target.disk(),
+            disk: target.file_system_id(),
             log: Arc::new(Log::new(target, errors)),
             to_thread: self.to_thread.clone(),
         }
@@ -108,15 +108,15 @@ impl LogWriter {
 
     /// Whether this writer's thread may write the other log, too: both must be regular files on the same file system. A FIFO's
     /// reader may keep a thread waiting.
-    pub(super) fn may_write(&self, target: &LogTarget) -> bool {
-        self.disk.is_some() && self.disk == target.disk()
+    pub(super) fn can_share_thread(&self, target: &LogTarget) -> bool {
+        self.disk.is_some() && self.disk == target.file_system_id()
     }
 
     /// Hands over whole lines; drops them if too many are waiting.
     pub fn write(&self, lines: Vec<u8>) {
         let log = &self.log;
         if log.waiting.fetch_add(1, Ordering::Relaxed) < WAITING {
-            self.tell(LogMessage::Lines(lines));
+            self.send_to_thread(LogMessage::Lines(lines));
             return;
         }
         log.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -125,26 +125,26 @@ impl LogWriter {
     }
 
     /// Switches to the new target; `None`: opens the file again.
-    pub(super) fn switch(&self, to: Option<LogTarget>) {
-        lock(&self.log.switch).next(to);
-        self.tell(LogMessage::Switch);
+    pub(super) fn switch_target(&self, to: Option<LogTarget>) {
+        lock(&self.log.switch).set_next_target(to);
+        self.send_to_thread(LogMessage::Switch);
     }
 
     /// Waits until all lines are written, but not for ever: a FIFO's reader may not read.
     pub fn flush(&self) {
         let (done, wait) = sync_channel(1);
-        self.tell(LogMessage::Flush(done));
+        self.send_to_thread(LogMessage::Flush(done));
         let _ = wait.recv_timeout(PATIENCE);
     }
 
-    fn tell(&self, message: LogMessage) {
+    fn send_to_thread(&self, message: LogMessage) {
         // The thread lives as long as its last writer.
         let _ = self.to_thread.send((self.log.clone(), message));
     }
 }
 
 /// Runs the thread until its last log is gone.
-fn run(messages: &Receiver<WriterMessage>) {
+fn run_log_thread(messages: &Receiver<WriterMessage>) {
     let mut owing: Vec<Arc<Log>> = Vec::new();
     loop {
         let message = if owing.is_empty() {
@@ -154,7 +154,7 @@ fn run(messages: &Receiver<WriterMessage>) {
         };
         match message {
             Ok((log, message)) => {
-                log.take(message);
+                log.handle_message(message);
                 if log.owes_report() && !owing.iter().any(|other| Arc::ptr_eq(other, &log)) {
                     owing.push(log);
                 }
@@ -162,7 +162,7 @@ fn run(messages: &Receiver<WriterMessage>) {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        owing.retain(|log| !log.has_reported());
+        owing.retain(|log| !log.report_if_due());
     }
 }
 
@@ -181,10 +181,10 @@ impl Log {
         }
     }
 
-    fn take(&self, message: LogMessage) {
+    fn handle_message(&self, message: LogMessage) {
         let mut output = lock(&self.output);
         let switch = std::mem::take(&mut *lock(&self.switch));
-        if let Err(e) = output.switch(switch) {
+        if let Err(e) = output.apply_switch(switch) {
             output.report(&format!(
                 "the log could not be reopened, the old file is kept: {e}"
             ));
@@ -210,7 +210,7 @@ impl Log {
     }
 
     /// Reports lost lines, unless the last report was a moment ago.
-    fn has_reported(&self) -> bool {
+    fn report_if_due(&self) -> bool {
         let mut output = lock(&self.output);
         let due = output
             .reported
@@ -223,7 +223,7 @@ impl Log {
 }
 
 impl LogOutput {
-    fn switch(&mut self, switch: LogSwitch) -> io::Result<()> {
+    fn apply_switch(&mut self, switch: LogSwitch) -> io::Result<()> {
         if let Some(target) = switch.to {
             self.target.become_other(target);
         }
@@ -258,7 +258,10 @@ impl LogOutput {
 
     fn report(&mut self, what: &str) {
         self.reported = Some(Instant::now());
-        let line = format!("{} warn log: {what}\n", time::iso(SystemTime::now()));
+        let line = format!(
+            "{} warn log: {what}\n",
+            time::format_rfc3339(SystemTime::now())
+        );
         match &self.errors {
             Some(errors) => errors.write(line.into_bytes()),
             None => {
@@ -277,12 +280,12 @@ mod tests {
     fn a_file_is_opened_again_though_it_was_opened_for_the_turn_before() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        let log = Log::new(LogTarget::nowhere(), None);
+        let log = Log::new(LogTarget::disabled(), None);
         let target = LogTarget::open(&LogTo::File(path.clone()), None).unwrap();
-        lock(&log.switch).next(Some(target));
+        lock(&log.switch).set_next_target(Some(target));
         std::fs::rename(&path, folder.path().join("log.1")).unwrap();
-        lock(&log.switch).next(None);
-        log.take(LogMessage::Lines(b"a line\n".to_vec()));
+        lock(&log.switch).set_next_target(None);
+        log.handle_message(LogMessage::Lines(b"a line\n".to_vec()));
         assert_eq!(std::fs::read(&path).unwrap(), b"a line\n");
     }
 
@@ -292,9 +295,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = |n: usize| folder.path().join(n.to_string());
         let open = |n| LogTarget::open(&LogTo::File(path(n)), None).unwrap();
-        let first = LogWriter::start(open(0), None).unwrap();
-        let others: Vec<_> = (1..100).map(|n| first.beside(open(n), None)).collect();
-        assert!(first.may_write(&open(1)) && !first.may_write(&LogTarget::nowhere()));
+        let first = LogWriter::start_thread(open(0), None).unwrap();
+        let others: Vec<_> = (1..100)
+            .map(|n| first.on_same_thread(open(n), None))
+            .collect();
+        assert!(
+            first.can_share_thread(&open(1)) && !first.can_share_thread(&LogTarget::disabled())
+        );
         drop(first);
         for _ in 0..50 {
             others

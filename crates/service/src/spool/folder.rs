@@ -22,39 +22,41 @@ const TEMPORARY: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::TMPF
 
 /// Makes a file in `folder`. Returns the server's descriptor for writing, and a descriptor for programs, which can only be
 /// read.
-pub(super) fn nameless(folder: &Path) -> io::Result<(File, OwnedFd)> {
-    match openat(CWD, folder, TEMPORARY, MODE).and_then(|fd| Ok((reopen(&fd)?, fd))) {
+pub(super) fn create_unnamed_file(folder: &Path) -> io::Result<(File, OwnedFd)> {
+    match openat(CWD, folder, TEMPORARY, MODE).and_then(|fd| Ok((reopen_read_only(&fd)?, fd))) {
         Ok((readable, fd)) => Ok((fd.into(), readable)),
         // NFS, and older kernels for FUSE and overlays (open(2)). Without /proc, a file can be opened twice only by its name.
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => unlinked(folder),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+            create_unlinked_file(folder)
+        }
         Err(e) => Err(e.into()),
     }
 }
 
 /// Whether each file gets a name for a moment.
-pub(super) fn takes_names(folder: &Path) -> bool {
+pub(super) fn needs_named_files(folder: &Path) -> bool {
     let file = openat(CWD, folder, TEMPORARY, MODE);
-    file.and_then(|fd| reopen(&fd)).is_err()
+    file.and_then(|fd| reopen_read_only(&fd)).is_err()
 }
 
 /// Opens a file once more, for reading only.
 ///
 /// # Errors
 /// NOENT: there is no /proc.
-pub(super) fn reopen(fd: &impl AsRawFd) -> Result<OwnedFd, Errno> {
+pub(super) fn reopen_read_only(fd: &impl AsRawFd) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Makes a file and removes its name at once.
-fn unlinked(folder: &Path) -> io::Result<(File, OwnedFd)> {
+fn create_unlinked_file(folder: &Path) -> io::Result<(File, OwnedFd)> {
     // Each step happens in the same folder, even if its name leads elsewhere by then.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder: OwnedFd = openat(CWD, folder, flags, Mode::empty())?;
     let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let new = flags | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
     for _ in 0..TRIES {
-        let name = name()?;
+        let name = random_file_name()?;
         match openat(&folder, &name, new, MODE) {
             Err(Errno::EXIST) => {}
             Err(e) => return Err(e.into()),
@@ -74,7 +76,7 @@ fn unlinked(folder: &Path) -> io::Result<(File, OwnedFd)> {
     Err(Errno::EXIST.into())
 }
 
-fn name() -> io::Result<String> {
+fn random_file_name() -> io::Result<String> {
     let mut random = [0; 16];
     let flags = rustix::rand::GetRandomFlags::empty();
     if rustix::rand::getrandom(&mut random, flags)? < random.len() {
@@ -92,7 +94,10 @@ mod tests {
     #[test]
     fn both_ways_give_a_file_that_nobody_finds_and_programs_cannot_write() {
         let dir = tempfile::tempdir().unwrap();
-        for (mut file, readable) in [nameless(dir.path()).unwrap(), unlinked(dir.path()).unwrap()] {
+        for (mut file, readable) in [
+            create_unnamed_file(dir.path()).unwrap(),
+            create_unlinked_file(dir.path()).unwrap(),
+        ] {
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
             file.write_all(b"kept").unwrap();
             let mut readable = File::from(readable);
@@ -105,7 +110,7 @@ mod tests {
                 MODE.as_raw_mode()
             );
         }
-        assert!(nameless(&dir.path().join("none")).is_err());
-        assert!(!takes_names(dir.path()) && takes_names(Path::new("/proc")));
+        assert!(create_unnamed_file(&dir.path().join("none")).is_err());
+        assert!(!needs_named_files(dir.path()) && needs_named_files(Path::new("/proc")));
     }
 }

@@ -23,7 +23,7 @@ impl From<io::Error> for Full {
 
 impl Full {
     /// Returns the fault of a request whose body cannot be stored.
-    pub fn fault(self) -> Fault {
+    pub fn into_fault(self) -> Fault {
         match self {
             Self::Limit => Fault::Busy("request bodies and output that wait are at spool_limit"),
             Self::Share => Fault::Busy(

@@ -72,9 +72,9 @@ impl Spool {
     /// Makes a spool with these settings. Bytes that wait in the spool `before` count.
     pub fn new(config: &SpoolSettings, before: Option<&Self>) -> Self {
         Self {
-            folder: folder(config),
-            disk: Used::most(config.limit, before.map(|before| &before.disk)),
-            memory: Used::most(config.memory, before.map(|before| &before.memory)),
+            folder: resolve_folder(config),
+            disk: Used::with_limit(config.limit, before.map(|before| &before.disk)),
+            memory: Used::with_limit(config.memory, before.map(|before| &before.memory)),
             threads: before.map_or_else(Arc::default, |before| before.threads.clone()),
         }
     }
@@ -90,40 +90,40 @@ impl Spool {
 
 impl SpoolShare {
     /// Returns storage for a body: in memory if its declared length is small and there is room, else in a file.
-    pub async fn for_body(&self, declared: Option<u64>) -> Result<Stored, Full> {
+    pub async fn create_for_body(&self, declared: Option<u64>) -> Result<Stored, Full> {
         if let Some(len) = declared.filter(|len| *len <= IN_MEMORY) {
-            let charge = self.in_memory();
-            if charge.reach(len) {
-                return Ok(Stored::in_memory(charge)?);
+            let charge = self.memory_charge();
+            if charge.grow_to(len) {
+                return Ok(Stored::create_in_memory(charge)?);
             }
         }
-        self.file().await
+        self.create_file().await
     }
 
     /// Returns an empty charge for bytes that wait in memory elsewhere.
-    pub fn in_memory(&self) -> Charge {
+    pub fn memory_charge(&self) -> Charge {
         self.spool.memory.charge(self.peer)
     }
 
     /// Returns storage in a file.
-    pub async fn file(&self) -> Result<Stored, Full> {
+    pub async fn create_file(&self) -> Result<Stored, Full> {
         let (spool, charge) = (&*self.spool, self.spool.disk.charge(self.peer));
-        Stored::on_disk(spool.folder.clone(), charge, &spool.threads).await
+        Stored::create_on_disk(spool.folder.clone(), charge, &spool.threads).await
     }
 }
 
 /// Waits for the disk no longer than `most`.
-pub async fn within<T>(
+pub async fn with_disk_timeout<T>(
     most: Duration,
     disk: impl Future<Output = Result<T, Full>>,
 ) -> Result<T, Fault> {
     let late = |_| Fault::Busy("the disk of the `spool` folder took no bytes within idle_timeout");
     let done = tokio::time::timeout(most, disk).await.map_err(late)?;
-    done.map_err(Full::fault)
+    done.map_err(Full::into_fault)
 }
 
 /// Returns the folder that `config` means.
-pub fn folder(config: &SpoolSettings) -> PathBuf {
+pub fn resolve_folder(config: &SpoolSettings) -> PathBuf {
     let named = config.folder.clone();
     named.unwrap_or_else(|| match std::env::var_os("TMPDIR") {
         Some(folder) if Path::new(&folder).is_absolute() => folder.into(),
@@ -132,14 +132,14 @@ pub fn folder(config: &SpoolSettings) -> PathBuf {
 }
 
 /// Whether each file in the folder gets a name for a moment, which decides the access that the server needs there.
-pub fn takes_names(folder: &Path) -> bool {
-    folder::takes_names(folder)
+pub fn needs_named_files(folder: &Path) -> bool {
+    folder::needs_named_files(folder)
 }
 
 /// Checks that files can be made in the folder, for `galgo check`.
 ///
 /// # Errors
 /// The reason why not.
-pub fn probe(config: &SpoolSettings) -> io::Result<()> {
-    folder::nameless(&folder(config)).map(drop)
+pub fn probe_folder(config: &SpoolSettings) -> io::Result<()> {
+    folder::create_unnamed_file(&resolve_folder(config)).map(drop)
 }

@@ -49,16 +49,16 @@ impl Drop for SpoolFile {
 }
 
 impl SpoolFile {
-    fn open(&self) -> io::Result<&SpooledFile> {
+    fn opened_file(&self) -> io::Result<&SpooledFile> {
         Ok(self.file.as_ref().ok_or(io::ErrorKind::NotConnected)?)
     }
 
     /// Writes a piece at an offset, and charges for the bytes that are new.
     fn write(&self, piece: &[u8], at: u64) -> Result<(), Full> {
         let end = at + piece.len() as u64;
-        let SpooledFile { file, charge, .. } = self.open()?;
-        if end > charge.bytes() {
-            charge.grow(end - charge.bytes())?;
+        let SpooledFile { file, charge, .. } = self.opened_file()?;
+        if end > charge.charged_bytes() {
+            charge.try_grow(end - charge.charged_bytes())?;
         }
         Ok(file.write_all_at(piece, at)?)
     }
@@ -66,21 +66,21 @@ impl SpoolFile {
 
 impl Stored {
     /// Makes a file in memory for the charged number of bytes.
-    pub(super) fn in_memory(charge: Charge) -> io::Result<Self> {
+    pub(super) fn create_in_memory(charge: Charge) -> io::Result<Self> {
         let file = memfd_create("galgo request body", memory_flags())?;
         fchmod(&file, folder::MODE)?;
         Ok(Self::new((file.into(), None), charge, None))
     }
 
     /// Makes a file in `folder`.
-    pub(super) async fn on_disk(
+    pub(super) async fn create_on_disk(
         folder: PathBuf,
         charge: Charge,
         threads: &Arc<SpoolThreads>,
     ) -> Result<Self, Full> {
         let by = threads.clone();
-        let made = threads.clone().run(move || {
-            let (file, readable) = folder::nameless(&folder)?;
+        let made = threads.clone().run_on_thread(move || {
+            let (file, readable) = folder::create_unnamed_file(&folder)?;
             let file = (file, Some(readable));
             Ok::<_, io::Error>(Self::new(file, charge, Some(by)))
         });
@@ -108,14 +108,14 @@ impl Stored {
     ///
     /// # Errors
     /// Errors of the kernel.
-    pub fn readable(&self) -> io::Result<OwnedFd> {
-        let SpooledFile { file, readable, .. } = self.place.open()?;
+    pub fn read_only_fd(&self) -> io::Result<OwnedFd> {
+        let SpooledFile { file, readable, .. } = self.place.opened_file()?;
         if let Some(readable) = readable {
             return readable.try_clone();
         }
         let all = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
         fcntl_add_seals(file, all)?;
-        match folder::reopen(file) {
+        match folder::reopen_read_only(file) {
             // Without /proc: a description that allows writing, to a sealed file.
             Err(Errno::NOENT) => Ok(file.try_clone()?.into()),
             reopened => Ok(reopened?),
@@ -160,7 +160,7 @@ impl Stored {
         // Shared, so that the piece is not lost if there is no thread.
         let piece = Arc::new(piece);
         let theirs = piece.clone();
-        let wrote = threads.clone().run(move || {
+        let wrote = threads.clone().run_on_thread(move || {
             let wrote = place.write(&theirs, at);
             drop(theirs);
             wrote
@@ -180,7 +180,7 @@ impl Stored {
             let mut read = 0;
             while read < most {
                 match place
-                    .open()?
+                    .opened_file()?
                     .file
                     .read_at(&mut into[read..], at + read as u64)
                 {
@@ -195,7 +195,7 @@ impl Stored {
         };
         match &self.place.threads {
             None => read(),
-            Some(threads) => threads.clone().run(read).await?,
+            Some(threads) => threads.clone().run_on_thread(read).await?,
         }
     }
 }
@@ -228,9 +228,9 @@ mod tests {
     fn nobody_changes_a_body_in_memory_that_a_program_reads() {
         let spool = Arc::new(Spool::new(&SpoolSettings::default(), None));
         let peer = crate::peer::Peer::default();
-        let stored = Stored::in_memory(spool.share_of(peer).in_memory()).unwrap();
+        let stored = Stored::create_in_memory(spool.share_of(peer).memory_charge()).unwrap();
         stored.place.write(b"body", 0).unwrap();
-        let mut readable = File::from(stored.readable().unwrap());
+        let mut readable = File::from(stored.read_only_fd().unwrap());
         let path = format!(
             "/proc/self/fd/{}",
             std::os::fd::AsRawFd::as_raw_fd(&readable)

@@ -49,7 +49,7 @@ impl Default for SpoolThreads {
 
 impl SpoolThreads {
     /// Does `work` on another thread. If the caller gives up before the work has begun, the work is not done.
-    pub(super) async fn run<T: Send + 'static>(
+    pub(super) async fn run_on_thread<T: Send + 'static>(
         self: Arc<Self>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
@@ -75,7 +75,7 @@ impl SpoolThreads {
     pub(super) fn push(self: &Arc<Self>, job: SpoolJob) -> Result<(), (io::Error, SpoolJob)> {
         let mut queue = lock(&self.queue);
         if queue.idle <= queue.jobs.len() && queue.threads < THREADS {
-            match self.start() {
+            match self.spawn_thread() {
                 Ok(()) => queue.threads += 1,
                 Err(e) if queue.threads == 0 => return Err((e, job)),
                 Err(_) => {}
@@ -87,13 +87,13 @@ impl SpoolThreads {
         Ok(())
     }
 
-    fn start(self: &Arc<Self>) -> io::Result<()> {
+    fn spawn_thread(self: &Arc<Self>) -> io::Result<()> {
         let threads = self.clone();
         let thread = std::thread::Builder::new().name("spool".into());
-        thread.spawn(move || threads.serve()).map(drop)
+        thread.spawn(move || threads.run_job_loop()).map(drop)
     }
 
-    fn serve(&self) {
+    fn run_job_loop(&self) {
         let mut queue = lock(&self.queue);
         loop {
             if let Some(job) = queue.jobs.pop_front() {

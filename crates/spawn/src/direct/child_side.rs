@@ -63,7 +63,7 @@ impl ChildContext {
     /// Returns the failure that the child reported; `None` if the child executed the program.
     pub(super) fn failure(&self) -> Option<(StartStage, i32)> {
         let word = self.failure.load(Ordering::Acquire);
-        let stage = StartStage::numbered(u64::from(word >> 16));
+        let stage = StartStage::from_number(u64::from(word >> 16));
         (word != 0).then(|| (stage.unwrap_or(Exec), (word & 0xffff) as i32))
     }
 }
@@ -72,7 +72,7 @@ impl ChildContext {
 ///
 /// # Safety
 /// `context` and all it points to must stay valid until the program is executed. Call this only on a stack of its own, in a
-/// child made with CLONE_VM and CLONE_FILES, while [`signals::without`] keeps handlers from running.
+/// child made with CLONE_VM and CLONE_FILES, while [`signals::with_signals_blocked`] keeps handlers from running.
 pub(super) unsafe extern "C" fn run(context: *const ChildContext) -> ! {
     // SAFETY: valid by this function's contract; meanwhile the server does not write to any of it.
     let context = unsafe { &*context };
@@ -81,7 +81,7 @@ pub(super) unsafe extern "C" fn run(context: *const ChildContext) -> ! {
     context.failure.store(word, Ordering::Release);
     // In earlier stages standard output is still the server's.
     if context.knocks && !matches!(stage, Domain | Descriptors) {
-        let _ = call(stage, libc::SYS_write, [1, c"".as_ptr() as usize, 1, 0]);
+        let _ = call_kernel(stage, libc::SYS_write, [1, c"".as_ptr() as usize, 1, 0]);
     }
     loop {
         // SAFETY: ends this process, which is not the server: the two share only memory.
@@ -91,24 +91,24 @@ pub(super) unsafe extern "C" fn run(context: *const ChildContext) -> ! {
 
 fn become_program(c: &ChildContext) -> Result<Infallible, (StartStage, i32)> {
     become_user(c)?;
-    domain(c)?;
-    descriptors(c)?;
+    enter_domain(c)?;
+    arrange_descriptors(c)?;
     // The group exists before the program does, so a waiting server can signal the group from the first moment. In its own
     // session a program has no terminal to fake key presses on (TIOCSTI, ioctl_tty(2)), and cannot join other process groups.
     // If the program changes the priority of its session (autogroups, sched(7)), no other program is affected.
-    call(Limits, libc::SYS_setsid, [0, 0, 0, 0])?;
+    call_kernel(Limits, libc::SYS_setsid, [0, 0, 0, 0])?;
     if c.behind {
         lower_session();
     }
-    signals::reset(c.reset);
+    signals::reset_signals(c.reset);
     signals::set_mask(0);
     if let Some(mask) = c.umask {
-        call(Limits, libc::SYS_umask, [mask as usize, 0, 0, 0])?;
+        call_kernel(Limits, libc::SYS_umask, [mask as usize, 0, 0, 0])?;
     }
-    call(Chdir, libc::SYS_chdir, [c.dir as usize, 0, 0, 0])?;
-    c.limits.iter().flatten().try_for_each(limit)?;
+    call_kernel(Chdir, libc::SYS_chdir, [c.dir as usize, 0, 0, 0])?;
+    c.limits.iter().flatten().try_for_each(set_limit)?;
     if let Some([soft, hard]) = c.mark {
-        match limit(&(LOCKS, soft, hard)) {
+        match set_limit(&(LOCKS, soft, hard)) {
             // If this galgo is itself a program of another galgo, it does not have the key of that other galgo.
             Err((_, libc::EPERM)) => {}
             marked => marked?,
@@ -118,7 +118,7 @@ fn become_program(c: &ChildContext) -> Result<Infallible, (StartStage, i32)> {
         die_with_parent(orphaned)?;
     }
     let exec = [c.path as usize, c.argv as usize, c.envp as usize, 0];
-    call(Exec, libc::SYS_execve, exec)?;
+    call_kernel(Exec, libc::SYS_execve, exec)?;
     Err((Exec, libc::ENOEXEC)) // not reached: execve returns failures only
 }
 
@@ -127,10 +127,10 @@ fn become_user(c: &ChildContext) -> Step {
     let Some(user) = c.user.map(|user| user as usize) else {
         return Ok(());
     };
-    call(Domain, libc::SYS_setresuid, [user, user, user, 0])?;
+    call_kernel(Domain, libc::SYS_setresuid, [user, user, user, 0])?;
     // After a change of ids the kernel opens the memory, which the server shares, as far as `fs.suid_dumpable` allows.
     let closed = libc::PR_SET_DUMPABLE as usize;
-    call(Domain, libc::SYS_prctl, [closed, 0, 0, 0])
+    call_kernel(Domain, libc::SYS_prctl, [closed, 0, 0, 0])
 }
 
 /// Lowers the session below others: with autogroups (sched(7)) the priority of a process counts only within its session.
@@ -153,16 +153,16 @@ fn lower_session() {
 
 /// Gives up new privileges and enters a new domain. This runs while the table of descriptors is still the server's, so the
 /// ruleset need not be among the descriptors that are copied.
-fn domain(c: &ChildContext) -> Step {
+fn enter_domain(c: &ChildContext) -> Step {
     if c.no_new_privs {
         let set = libc::PR_SET_NO_NEW_PRIVS as usize;
-        call(Domain, libc::SYS_prctl, [set, 1, 0, 0])?;
+        call_kernel(Domain, libc::SYS_prctl, [set, 1, 0, 0])?;
     }
     let Some(ruleset) = c.ruleset else {
         return Ok(());
     };
     let ruleset = [ruleset as usize, 0, 0, 0];
-    match call(Domain, libc::SYS_landlock_restrict_self, ruleset) {
+    match call_kernel(Domain, libc::SYS_landlock_restrict_self, ruleset) {
         // A process that may gain privileges may not enter a domain, except root (CAP_SYS_ADMIN).
         Err((_, libc::EPERM)) if !c.no_new_privs => Ok(()),
         entered => entered,
@@ -171,7 +171,7 @@ fn domain(c: &ChildContext) -> Step {
 
 /// Asks the kernel to send this process the signal when the thread that starts it ends (prctl(2)).
 fn die_with_parent((signal, server): (i32, i32)) -> Step {
-    call(
+    call_kernel(
         Limits,
         libc::SYS_prctl,
         [libc::PR_SET_PDEATHSIG as usize, signal as usize, 0, 0],
@@ -187,27 +187,27 @@ fn die_with_parent((signal, server): (i32, i32)) -> Step {
 
 /// Leaves 0, 1 and 2, copied from the slots, and the further descriptors after them. The first call must precede all that
 /// change the table: until that call succeeds, the table is the server's own.
-fn descriptors(context: &ChildContext) -> Step {
+fn arrange_descriptors(context: &ChildContext) -> Step {
     let [a, b, c] = context.slots;
     // SAFETY: the context gives their number, and they live as long as the context does.
     let more = unsafe { slice::from_raw_parts(context.more, context.more_len) };
     let highest = more.iter().fold(a.max(b).max(c), |high, &fd| high.max(fd));
     let above = highest as usize + 1;
     let unshare = libc::CLOSE_RANGE_UNSHARE as usize;
-    call(
+    call_kernel(
         Descriptors,
         libc::SYS_close_range,
         [above, u32::MAX as usize, unshare, 0],
     )?;
     for (target, slot) in [(0, a), (1, b), (2, c)] {
-        call(Descriptors, libc::SYS_dup3, [slot as usize, target, 0, 0])?;
+        call_kernel(Descriptors, libc::SYS_dup3, [slot as usize, target, 0, 0])?;
     }
     for (target, &fd) in (3..).zip(more) {
-        call(Descriptors, libc::SYS_dup3, [fd as usize, target, 0, 0])?;
+        call_kernel(Descriptors, libc::SYS_dup3, [fd as usize, target, 0, 0])?;
     }
     // O_CLOEXEC alone is not enough: a library may have opened a descriptor without it. This also closes at once the slots of
     // other spawners, which may hold pipe ends just now.
-    call(
+    call_kernel(
         Descriptors,
         libc::SYS_close_range,
         [3 + more.len(), u32::MAX as usize, 0, 0],
@@ -215,7 +215,7 @@ fn descriptors(context: &ChildContext) -> Step {
 }
 
 /// Sets a limit, or the server's own limit if that is lower. Sends the key along, for RLIMIT_LOCKS.
-fn limit(&(resource, soft, hard): &(u32, u64, u64)) -> Step {
+fn set_limit(&(resource, soft, hard): &(u32, u64, u64)) -> Step {
     let resource = resource as usize;
     let prlimit = |new: *const [u64; 2], old: *mut [u64; 2]| {
         let args = [0, resource, new as usize, old as usize];
@@ -234,7 +234,7 @@ fn limit(&(resource, soft, hard): &(u32, u64, u64)) -> Step {
     prlimit(&[soft.min(most), hard.min(most)], ptr::null_mut())
 }
 
-fn call(stage: StartStage, number: libc::c_long, [a, b, c, d]: [usize; 4]) -> Step {
+fn call_kernel(stage: StartStage, number: libc::c_long, [a, b, c, d]: [usize; 4]) -> Step {
     // SAFETY: every caller in this file passes numbers, pointers from the valid context, or pointers to its own live locals of
     // the size that the call reads or writes.
     let ret = unsafe { syscall(number, [a, b, c, d, 0, 0]) };

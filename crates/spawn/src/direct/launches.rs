@@ -113,7 +113,7 @@ impl Launches {
     }
 
     /// Creates the starts of `threads` threads, each with memory for [`PREPARED`] launches.
-    pub(super) fn several(threads: usize, null: &Arc<OwnedFd>) -> io::Result<Vec<Self>> {
+    pub(super) fn for_threads(threads: usize, null: &Arc<OwnedFd>) -> io::Result<Vec<Self>> {
         let mut all: Vec<Self> = (0..threads).map(|_| Self::new(null)).collect();
         for _ in 0..PREPARED {
             for own in &mut all {
@@ -130,7 +130,7 @@ impl Launches {
     /// Returns memory for another launch: the entry with the lowest descriptor numbers, because a child copies all below them.
     ///
     /// If all prepared memory is in use, new memory is made. Waiting for a launch under way could take forever: it may hang.
-    pub(super) fn memory(&mut self) -> io::Result<LaunchMemory> {
+    pub(super) fn take_memory(&mut self) -> io::Result<LaunchMemory> {
         self.reclaim();
         match self.free.pop() {
             Some(lowest) => Ok(lowest),
@@ -145,7 +145,7 @@ impl Launches {
     /// between.
     pub(super) fn give_back(&mut self, mut memory: LaunchMemory) {
         // A descriptor that stays in a slot would keep a pipe open.
-        if memory.slots.clear().is_err() {
+        if memory.slots.release_descriptors().is_err() {
             return;
         }
         let is_higher = |free: &LaunchMemory| free.slots.numbers() > memory.slots.numbers();
@@ -157,7 +157,7 @@ impl Launches {
     }
 
     /// Records that a child is under way with this data, from [`Box::into_raw`]. Returns the number of the start.
-    pub(super) fn begin(&mut self, memory: LaunchMemory, data: NonNull<LaunchData>) -> u64 {
+    pub(super) fn add_pending(&mut self, memory: LaunchMemory, data: NonNull<LaunchData>) -> u64 {
         self.last += 1;
         self.under_way.push(PendingLaunch {
             number: self.last,
@@ -173,13 +173,13 @@ impl Launches {
         if self.under_way.iter().any(|f| f.number == number) {
             return LaunchOutcome::UnderWay;
         }
-        match self.failed(number) {
+        match self.take_failure(number) {
             Some(failed) => LaunchOutcome::Failed(failed),
             None => LaunchOutcome::Started,
         }
     }
 
-    fn failed(&mut self, number: u64) -> Option<Box<FailedLaunch>> {
+    fn take_failure(&mut self, number: u64) -> Option<Box<FailedLaunch>> {
         let at = self.failed.iter().position(|(n, _)| *n == number)?;
         self.failed.remove(at).map(|(_, failed)| failed)
     }
@@ -187,11 +187,11 @@ impl Launches {
     /// Returns why the program of this start, which has exited, was not executed. Its descriptors stay open.
     pub(super) fn failure(&mut self, number: u64) -> Option<StartError> {
         let Some(launch) = self.under_way.iter().find(|f| f.number == number) else {
-            return self.failed(number).map(|failed| failed.error);
+            return self.take_failure(number).map(|failed| failed.error);
         };
         // SAFETY: the same as in `has_left`.
         let (stage, errno) = unsafe { launch.data.as_ref() }.context.failure()?;
-        Some(StartError::errno(stage, errno))
+        Some(StartError::from_errno(stage, errno))
     }
 
     /// Takes back the memory that children have left: from then on, only the children hold their ends of pipes.
@@ -205,7 +205,7 @@ impl Launches {
                 context, launch, ..
             } = *data;
             if let Some((stage, errno)) = context.failure() {
-                let error = StartError::errno(stage, errno);
+                let error = StartError::from_errno(stage, errno);
                 self.failed.truncate(FAILED_MOST - 1);
                 self.failed
                     .push_front((number, Box::new(FailedLaunch { error, launch })));
@@ -226,29 +226,32 @@ impl Drop for Launches {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::{super::slots::null, *};
+    use super::{super::slots::open_null, *};
 
     #[test]
     fn the_lowest_numbers_that_are_free_are_used() {
-        let mut all = Launches::several(2, &null().unwrap()).unwrap();
+        let mut all = Launches::for_threads(2, &open_null().unwrap()).unwrap();
         let own = &mut all[0];
-        let mut memories: Vec<_> = (0..PREPARED).map(|_| own.memory().unwrap()).collect();
+        let mut memories: Vec<_> = (0..PREPARED).map(|_| own.take_memory().unwrap()).collect();
         assert!(own.free.is_empty());
         let numbers: Vec<_> = memories.iter().map(|g| g.slots.numbers()).collect();
         assert!(numbers.is_sorted());
         for at in [2, 0, 1] {
             own.give_back(memories.remove(at.min(memories.len() - 1)));
         }
-        let lowest = own.memory().unwrap().slots.numbers();
+        let lowest = own.take_memory().unwrap().slots.numbers();
         assert_eq!(lowest, numbers[0]);
     }
 
     /// The order in which they come back does not matter.
     #[test]
     fn of_more_than_are_prepared_the_lowest_numbers_stay() {
-        let mut own = Launches::several(1, &null().unwrap()).unwrap().remove(0);
-        let taken =
-            |own: &mut Launches, n| -> Vec<_> { (0..n).map(|_| own.memory().unwrap()).collect() };
+        let mut own = Launches::for_threads(1, &open_null().unwrap())
+            .unwrap()
+            .remove(0);
+        let taken = |own: &mut Launches, n| -> Vec<_> {
+            (0..n).map(|_| own.take_memory().unwrap()).collect()
+        };
         let numbers =
             |many: &[LaunchMemory]| many.iter().map(|g| g.slots.numbers()).collect::<Vec<_>>();
         let mut many = taken(&mut own, 3 * PREPARED);

@@ -16,7 +16,7 @@ use crate::{
     domain,
     env::STRING_MAX,
     error::{StartError, StartStage},
-    refusable::limit_of,
+    refusable::resource_limit,
     sandbox::{Ipc, Sandbox},
     start::{FailedLaunch, Launch, LaunchOutcome, Limits, MORE_MAX, Priority, Start},
 };
@@ -24,7 +24,7 @@ use child_side::ChildContext;
 use launches::{LaunchData, LaunchMemory, Launches};
 use rustix::{io::fcntl_dupfd_cloexec, process::Resource};
 pub use signals::leave_signals_to_others;
-use slots::{StdioSlots, null};
+use slots::{StdioSlots, open_null};
 use stack::Stack;
 use std::{
     ffi::{CString, c_char},
@@ -62,20 +62,20 @@ impl Direct {
     /// Reserves five descriptors and a small mapping for starts that the caller waits for. If this process discards the exit
     /// status of its children, because its parent ignored SIGCHLD, this undoes that.
     pub fn new() -> io::Result<Self> {
-        let null = null()?;
-        Self::with(Launches::new(&null), &null, &ruleset()?)
+        let null = open_null()?;
+        Self::with_launches(Launches::new(&null), &null, &make_shared_ruleset()?)
     }
 
     /// Creates one for each of `threads` threads, with memory for eight launches: 27 descriptors each, and small mappings. The
     /// first start of each thread gets lower descriptor numbers than the second start of any.
-    pub fn several(threads: usize) -> io::Result<Vec<Self>> {
-        let (null, ruleset) = (null()?, ruleset()?);
-        let launches = Launches::several(threads, &null)?;
-        let with = |launches| Self::with(launches, &null, &ruleset);
+    pub fn for_threads(threads: usize) -> io::Result<Vec<Self>> {
+        let (null, ruleset) = (open_null()?, make_shared_ruleset()?);
+        let launches = Launches::for_threads(threads, &null)?;
+        let with = |launches| Self::with_launches(launches, &null, &ruleset);
         launches.into_iter().map(with).collect()
     }
 
-    fn with(
+    fn with_launches(
         launches: Launches,
         null: &Arc<OwnedFd>,
         ruleset: &Option<Arc<OwnedFd>>,
@@ -125,34 +125,39 @@ impl Direct {
         self.orphaned = signal.map(|signal| (signal, server));
     }
 
-    /// Starts a program; see [`Spawner::start`](crate::Spawner::start).
-    pub fn start(&mut self, start: &Start<'_>) -> Result<Child, StartError> {
-        self.fits(start)?;
-        let argv = pointers(start.args);
+    /// Starts a program; see [`Spawner::start_program`](crate::Spawner::start_program).
+    pub fn start_program(&mut self, start: &Start<'_>) -> Result<Child, StartError> {
+        self.check_size(start)?;
+        let argv = argument_pointers(start.args);
         let envp = start.env.pointers();
-        let more = above(start.more.iter().copied())?;
+        let more = copy_descriptors(start.more.iter().copied())?;
         let numbers: Vec<RawFd> = more.iter().map(AsRawFd::as_raw_fd).collect();
-        let mark = start.limits.mark().map(ProcessMark::new);
+        let mark = start.limits.mark_kind().map(ProcessMark::new);
         let context = ChildContext {
             more: numbers.as_ptr(),
             more_len: numbers.len(),
             mark: mark.as_ref().map(ProcessMark::limits),
-            ..self.context(start, &argv, &envp, self.slots.numbers())
+            ..self.build_context(start, &argv, &envp, self.slots.numbers())
         };
-        let filled = self.slots.fill(&start.stdio);
+        let filled = self.slots.place_descriptors(&start.stdio);
         let child = filled
             .map_err(StartError::descriptors)
             .and_then(|()| {
                 // SAFETY: `context` and all that it points to live until this returns, which CLONE_VFORK delays until the child
                 // has left this memory. `&mut self` gives this call the stack alone.
-                unsafe { clone_call::child(libc::CLONE_VFORK, &self.stack, ptr::null(), &context) }
+                unsafe {
+                    clone_call::clone_child(libc::CLONE_VFORK, &self.stack, ptr::null(), &context)
+                }
             })
             .map(|(pidfd, pid)| Child::new(pidfd, pid, mark, None));
-        let cleared = self.slots.clear().map_err(StartError::descriptors);
+        let cleared = self
+            .slots
+            .release_descriptors()
+            .map_err(StartError::descriptors);
         let mut child = child?;
         if let Some((stage, errno)) = context.failure() {
             child.reap_failed();
-            return Err(StartError::errno(stage, errno));
+            return Err(StartError::from_errno(stage, errno));
         }
         cleared.map(|()| child)
     }
@@ -164,26 +169,26 @@ impl Direct {
         stdio: [BorrowedFd<'_>; 3],
     ) -> Result<Child, Box<FailedLaunch>> {
         let failed = |error, launch| Err(Box::new(FailedLaunch { error, launch }));
-        let start = launch.start(stdio);
-        if let Err(error) = self.fits(&start) {
+        let start = launch.as_start(stdio);
+        if let Err(error) = self.check_size(&start) {
             return failed(error, launch);
         }
         let (mut memory, more) = match self.provisions(&launch) {
             Ok(both) => both,
             Err(error) => return failed(error, launch),
         };
-        let (argv, envp) = (pointers(start.args), start.env.pointers());
+        let (argv, envp) = (argument_pointers(start.args), start.env.pointers());
         let numbers: Vec<RawFd> = more.iter().map(AsRawFd::as_raw_fd).collect();
-        let mark = launch.limits.mark().map(ProcessMark::new);
+        let mark = launch.limits.mark_kind().map(ProcessMark::new);
         let context = ChildContext {
             more: numbers.as_ptr(),
             more_len: numbers.len(),
             mark: mark.as_ref().map(ProcessMark::limits),
             knocks: launch.knocks,
             behind: launch.priority != Priority::Normal,
-            ..self.context(&start, &argv, &envp, memory.slots.numbers())
+            ..self.build_context(&start, &argv, &envp, memory.slots.numbers())
         };
-        if let Err(e) = memory.slots.fill(&stdio) {
+        if let Err(e) = memory.slots.place_descriptors(&stdio) {
             self.launches.give_back(memory);
             return failed(StartError::descriptors(e), launch);
         }
@@ -198,13 +203,13 @@ impl Direct {
             in_use: AtomicU32::new(1),
         });
         let priority = data.launch.priority;
-        let child = self.begin(memory, data, mark)?;
-        child.lower(priority);
+        let child = self.clone_launch(memory, data, mark)?;
+        child.lower_priority(priority);
         Ok(child)
     }
 
     /// Makes the child of a launch.
-    fn begin(
+    fn clone_launch(
         &mut self,
         memory: LaunchMemory,
         data: Box<LaunchData>,
@@ -218,11 +223,11 @@ impl Direct {
                 context, in_use, ..
             } = data.as_ref();
             let flags = libc::CLONE_CHILD_CLEARTID;
-            clone_call::child(flags, &memory.stack, in_use.as_ptr(), context)
+            clone_call::clone_child(flags, &memory.stack, in_use.as_ptr(), context)
         };
         match cloned {
             Ok((pidfd, pid)) => {
-                let number = self.launches.begin(memory, data);
+                let number = self.launches.add_pending(memory, data);
                 Ok(Child::new(pidfd, pid, mark, Some(number)))
             }
             Err(error) => {
@@ -236,8 +241,11 @@ impl Direct {
 
     /// Returns the memory and the further descriptors for a launch.
     fn provisions(&mut self, launch: &Launch) -> Result<(LaunchMemory, Vec<OwnedFd>), StartError> {
-        let more = above(launch.more.iter().map(AsFd::as_fd))?;
-        let memory = self.launches.memory().map_err(StartError::descriptors)?;
+        let more = copy_descriptors(launch.more.iter().map(AsFd::as_fd))?;
+        let memory = self
+            .launches
+            .take_memory()
+            .map_err(StartError::descriptors)?;
         Ok((memory, more))
     }
 
@@ -255,14 +263,14 @@ impl Direct {
         self.launches.failure(child.launch_number()?)
     }
 
-    fn context(
+    fn build_context(
         &mut self,
         start: &Start<'_>,
         argv: &[*const c_char],
         envp: &[*const c_char],
         slots: [RawFd; 3],
     ) -> ChildContext {
-        let reset = *self.reset.get_or_insert_with(signals::not_default);
+        let reset = *self.reset.get_or_insert_with(signals::non_default_signals);
         let apart = start.sandbox == Sandbox::Standard;
         ChildContext {
             path: start.path.as_ptr(),
@@ -291,12 +299,12 @@ impl Direct {
     }
 
     /// Refuses arguments and environments that `execve` would refuse with a bare E2BIG, and names the part that is too long.
-    fn fits(&self, start: &Start<'_>) -> Result<(), StartError> {
+    fn check_size(&self, start: &Start<'_>) -> Result<(), StartError> {
         let refuse = |why: String| StartError {
             stage: StartStage::Environment,
             source: io::Error::new(io::ErrorKind::ArgumentListTooLong, why),
         };
-        start.env.fits().map_err(refuse)?;
+        start.env.check_size().map_err(refuse)?;
         let len = |s: &CString| s.as_bytes_with_nul().len();
         if let Some(long) = start.args.iter().find(|a| len(a) > STRING_MAX) {
             return Err(refuse(format!(
@@ -305,7 +313,7 @@ impl Direct {
             )));
         }
         let args: usize = start.args.iter().map(|a| len(a) + size_of::<usize>()).sum();
-        let total = start.env.size() + args + len(start.path);
+        let total = start.env.exec_size() + args + len(start.path);
         if total > self.most {
             let most = self.most;
             return Err(refuse(format!(
@@ -317,12 +325,14 @@ impl Direct {
 }
 
 /// Makes the ruleset that the programs of one or more spawners share.
-fn ruleset() -> io::Result<Option<Arc<OwnedFd>>> {
-    Ok(domain::ruleset()?.map(Arc::new))
+fn make_shared_ruleset() -> io::Result<Option<Arc<OwnedFd>>> {
+    Ok(domain::make_scopes_ruleset()?.map(Arc::new))
 }
 
 /// Copies descriptors above every number that they get in a child, so that none is overwritten before it is copied.
-fn above<'f>(more: impl Iterator<Item = BorrowedFd<'f>>) -> Result<Vec<OwnedFd>, StartError> {
+fn copy_descriptors<'f>(
+    more: impl Iterator<Item = BorrowedFd<'f>>,
+) -> Result<Vec<OwnedFd>, StartError> {
     more.take(MORE_MAX)
         .map(|fd| fcntl_dupfd_cloexec(fd, 3 + MORE_MAX as RawFd))
         .collect::<Result<_, _>>()
@@ -330,7 +340,7 @@ fn above<'f>(more: impl Iterator<Item = BorrowedFd<'f>>) -> Result<Vec<OwnedFd>,
 }
 
 /// Returns arguments in the form that `execve` takes: pointers, then null.
-fn pointers(args: &[CString]) -> Vec<*const c_char> {
+fn argument_pointers(args: &[CString]) -> Vec<*const c_char> {
     let args = args.iter().map(|a| a.as_ptr());
     args.chain([ptr::null()]).collect()
 }
@@ -339,7 +349,7 @@ fn pointers(args: &[CString]) -> Vec<*const c_char> {
 fn arguments_max() -> usize {
     const LEAST: u64 = 128 * 1024;
     const MOST: u64 = 6 * 1024 * 1024;
-    let stack = limit_of(Resource::Stack).and_then(|limit| limit.current);
+    let stack = resource_limit(Resource::Stack).and_then(|limit| limit.current);
     let stack = stack.unwrap_or(u64::MAX);
     (stack / 4).clamp(LEAST, MOST) as usize
 }

@@ -34,20 +34,20 @@ pub fn leave_signals_to_others() {
     let mut own = OF_A_THREAD.iter().fold(0, |set, n| set | 1u64 << (n - 1));
     // If no handler is set for SIGCHLD: while the parent blocks the signal, the kernel does not drop it when a child exits, but
     // wakes another thread to do so (sig_ignored() in kernel/signal.c).
-    if action(libc::SIGCHLD as usize).is_some_and(|a| a[0] == libc::SIG_DFL) {
+    if read_action(libc::SIGCHLD as usize).is_some_and(|a| a[0] == libc::SIG_DFL) {
         own |= 1 << (libc::SIGCHLD - 1);
     }
-    mask(libc::SIG_BLOCK, !own);
+    change_mask(libc::SIG_BLOCK, !own);
     LEFT_TO_OTHERS.set(true);
 }
 
 /// Calls `f` while no handler of this process can run in this thread, nor in a child that `f` makes: the child inherits the
 /// mask.
-pub(super) fn without<T>(f: impl FnOnce() -> T) -> T {
+pub(super) fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
     if LEFT_TO_OTHERS.get() {
         return f();
     }
-    let blocked = mask(libc::SIG_SETMASK, u64::MAX);
+    let blocked = change_mask(libc::SIG_SETMASK, u64::MAX);
     let done = f();
     set_mask(blocked);
     done
@@ -56,9 +56,9 @@ pub(super) fn without<T>(f: impl FnOnce() -> T) -> T {
 /// Returns the signals that this process handles or ignores, as a set with bit n-1 for signal n. SIGPIPE is always in the set:
 /// Rust programs ignore it from their start. A handler must not run in a child, which shares this process's memory. `execve`
 /// leaves ignored signals ignored: a program that did not expect that would miss the end of its reader.
-pub(super) fn not_default() -> u64 {
+pub(super) fn non_default_signals() -> u64 {
     (1..=64)
-        .filter(|&n| action(n).is_some_and(|a| a[0] != libc::SIG_DFL))
+        .filter(|&n| read_action(n).is_some_and(|a| a[0] != libc::SIG_DFL))
         .fold(1 << (libc::SIGPIPE - 1), |set, n| set | 1 << (n - 1))
 }
 
@@ -66,13 +66,13 @@ pub(super) fn not_default() -> u64 {
 /// kernel would throw every exit status away.
 pub(super) fn keep_exited_children() {
     let discards = |a: Action| a[0] == libc::SIG_IGN || a[1] & libc::SA_NOCLDWAIT as usize != 0;
-    if action(libc::SIGCHLD as usize).is_some_and(discards) {
+    if read_action(libc::SIGCHLD as usize).is_some_and(discards) {
         // SAFETY: the default disposition runs no code of ours.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     }
 }
 
-fn action(signal: usize) -> Option<Action> {
+fn read_action(signal: usize) -> Option<Action> {
     let mut old: Action = [0; 4];
     let to = &raw mut old as usize;
     // SAFETY: no new action is given; the kernel writes the old one to `old`, which has its size.
@@ -81,7 +81,7 @@ fn action(signal: usize) -> Option<Action> {
 }
 
 /// Gives every signal of `set` its default disposition. Called in the child: raw calls only.
-pub(super) fn reset(mut set: u64) {
+pub(super) fn reset_signals(mut set: u64) {
     let default: Action = [0; 4];
     while set != 0 {
         let signal = set.trailing_zeros() as usize + 1;
@@ -94,11 +94,11 @@ pub(super) fn reset(mut set: u64) {
 
 /// Blocks the signals of `set` in this thread and unblocks all others. Called in the child: raw calls only.
 pub(super) fn set_mask(set: u64) {
-    mask(libc::SIG_SETMASK, set);
+    change_mask(libc::SIG_SETMASK, set);
 }
 
 /// Changes the set of signals that this thread blocks. Returns the previous set.
-fn mask(how: libc::c_int, new: u64) -> u64 {
+fn change_mask(how: libc::c_int, new: u64) -> u64 {
     let mut old: u64 = 0;
     let (how, to) = (how as usize, &raw mut old as usize);
     let new = &raw const new as usize;

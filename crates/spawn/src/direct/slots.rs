@@ -24,7 +24,7 @@ pub(super) struct StdioSlots {
 }
 
 /// Opens /dev/null, which a slot holds between starts.
-pub(super) fn null() -> io::Result<Arc<OwnedFd>> {
+pub(super) fn open_null() -> io::Result<Arc<OwnedFd>> {
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     Ok(Arc::new(null))
 }
@@ -39,7 +39,7 @@ impl StdioSlots {
     }
 
     /// Puts the descriptors of a program into the slots. On an error the slots may hold some of them.
-    pub(super) fn fill(&mut self, stdio: &[BorrowedFd<'_>; 3]) -> io::Result<()> {
+    pub(super) fn place_descriptors(&mut self, stdio: &[BorrowedFd<'_>; 3]) -> io::Result<()> {
         for (slot, fd) in self.fds.iter_mut().zip(stdio) {
             dup3(fd, slot, DupFlags::CLOEXEC)?;
         }
@@ -47,7 +47,7 @@ impl StdioSlots {
     }
 
     /// Empties the slots: if a pipe's end stayed here, its other end would never see the end of file.
-    pub(super) fn clear(&mut self) -> io::Result<()> {
+    pub(super) fn release_descriptors(&mut self) -> io::Result<()> {
         let null = &self.null;
         self.fds
             .iter_mut()

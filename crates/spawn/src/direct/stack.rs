@@ -38,7 +38,7 @@ impl Stack {
     }
 
     /// Returns the address after the highest byte, as clone(2) takes it: page-aligned.
-    pub(super) fn top(&self) -> usize {
+    pub(super) fn top_address(&self) -> usize {
         self.base.as_ptr() as usize + GUARD + SIZE
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     access,
     finding::{Finding, Subject},
-    format::other_formats,
+    format::has_other_formats,
 };
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
@@ -32,7 +32,7 @@ impl<'a> ElfHeader<'a> {
     pub(super) fn parse(head: &'a [u8]) -> Option<Self> {
         let wide = *head.get(4)? == 2;
         let little_endian = *head.get(5)? == 1;
-        let at = |offset: usize, len: usize| number(head, offset, len, little_endian);
+        let at = |offset: usize, len: usize| parse_number(head, offset, len, little_endian);
         let (kind, machine) = (at(16, 2)? as u16, at(18, 2)? as u16);
         // Offsets of the fields, and the length of an address.
         let ([table, entry, count], [begin, length], word) = if wide {
@@ -66,7 +66,7 @@ impl<'a> ElfHeader<'a> {
     }
 }
 
-fn number(bytes: &[u8], offset: usize, len: usize, little_endian: bool) -> Option<u64> {
+fn parse_number(bytes: &[u8], offset: usize, len: usize, little_endian: bool) -> Option<u64> {
     let bytes = bytes.get(offset..offset.checked_add(len)?)?;
     let push = |n: u64, b: &u8| n << 8 | u64::from(*b);
     Some(if little_endian {
@@ -77,29 +77,29 @@ fn number(bytes: &[u8], offset: usize, len: usize, little_endian: bool) -> Optio
 }
 
 /// Returns the problem of the ELF file at `path` that begins with `head`.
-pub(super) fn check(subject: Subject<'_>, path: &Path, head: &[u8]) -> Option<Finding> {
+pub(super) fn check_elf(subject: Subject<'_>, path: &Path, head: &[u8]) -> Option<Finding> {
     let Some(header) = ElfHeader::parse(head) else {
         // Headers beyond the bytes that were read are legal, but no linker makes such files.
         let whole = std::fs::metadata(path).is_ok_and(|m| m.len() <= head.len() as u64);
         return whole
-            .then(|| subject.fails("is cut off: its header speaks of more", "copy it again"));
+            .then(|| subject.failure("is cut off: its header speaks of more", "copy it again"));
     };
     if !header.is_ours() {
-        let (has, here) = (machine(header.machine), std::env::consts::ARCH);
+        let (has, here) = (machine_name(header.machine), std::env::consts::ARCH);
         let says = format!("is built for {has}, and this machine is {here}");
-        let finding = subject.fails(says, "build it here");
+        let finding = subject.failure(says, "build it here");
         return Some(Finding {
-            fails: !other_formats(),
+            fails: !has_other_formats(),
             ..finding
         });
     }
     if header.kind != 2 && header.kind != 3 {
-        return Some(subject.fails("is an ELF file, but not a linked program", ""));
+        return Some(subject.failure("is an ELF file, but not a linked program", ""));
     }
     let name = header.interpreter?;
     let linker = Path::new(OsStr::from_bytes(name));
     let interpreter = Subject::Interpreter(name);
-    let lacks = access::executable(interpreter, linker).err()?;
+    let lacks = access::check_executable(interpreter, linker).err()?;
     let says = format!(
         "{}: {subject} was built for a system with another libc",
         lacks.says
@@ -111,7 +111,7 @@ pub(super) fn check(subject: Subject<'_>, path: &Path, head: &[u8]) -> Option<Fi
     })
 }
 
-fn machine(number: u16) -> String {
+fn machine_name(number: u16) -> String {
     let name = match number {
         3 => "x86",
         8 => "MIPS",
@@ -135,7 +135,7 @@ mod tests {
 
     /// This test binary itself, which is dynamically linked on every system that the tests run on.
     fn own() -> Vec<u8> {
-        super::super::head(&std::env::current_exe().unwrap()).unwrap()
+        super::super::read_head(&std::env::current_exe().unwrap()).unwrap()
     }
 
     #[test]

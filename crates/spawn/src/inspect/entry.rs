@@ -30,22 +30,22 @@ const START: (&[u8], &[u8], u64) = (
 pub(super) fn is_of_libc(path: &Path, imports: bool) -> io::Result<bool> {
     let elf = Elf(File::open(path)?);
     let (mark, start, machine) = START;
-    let wide = elf.number(4, 1)? == 2;
-    if !wide || elf.number(18, 2)? != machine {
+    let wide = elf.read_number(4, 1)? == 2;
+    if !wide || elf.read_number(18, 2)? != machine {
         return Ok(false);
     }
-    let segments = elf.segments()?;
-    let entry = elf.number(24, 8)?;
-    let Some(entry) = segments.iter().find_map(|s| s.place(entry)) else {
+    let segments = elf.read_segments()?;
+    let entry = elf.read_number(24, 8)?;
+    let Some(entry) = segments.iter().find_map(|s| s.file_offset(entry)) else {
         return Ok(false);
     };
-    let code = elf.bytes(entry, mark.len() + start.len())?;
+    let code = elf.read_bytes(entry, mark.len() + start.len())?;
     if !code.strip_prefix(mark).unwrap_or(&code).starts_with(start) {
         return Ok(false);
     }
     Ok(!imports
         || elf
-            .names(&segments)?
+            .read_symbol_names(&segments)?
             .split(|&b| b == 0)
             .any(|name| name == b"__libc_start_main"))
 }
@@ -65,34 +65,34 @@ impl Segment {
     const DYNAMIC: u64 = 2;
 
     /// Returns the place of an address in the file.
-    fn place(&self, address: u64) -> Option<u64> {
+    fn file_offset(&self, address: u64) -> Option<u64> {
         let within = address.checked_sub(self.address)?;
         (self.kind == Self::LOAD && within < self.size).then(|| self.offset.checked_add(within))?
     }
 }
 
 impl Elf {
-    fn bytes(&self, at: u64, length: usize) -> io::Result<Vec<u8>> {
+    fn read_bytes(&self, at: u64, length: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; length];
         self.0.read_exact_at(&mut bytes, at)?;
         Ok(bytes)
     }
 
-    fn number(&self, at: u64, length: usize) -> io::Result<u64> {
-        Ok(number(&self.bytes(at, length)?))
+    fn read_number(&self, at: u64, length: usize) -> io::Result<u64> {
+        Ok(parse_number(&self.read_bytes(at, length)?))
     }
 
-    fn segments(&self) -> io::Result<Vec<Segment>> {
+    fn read_segments(&self) -> io::Result<Vec<Segment>> {
         let (table, size, count) = (
-            self.number(32, 8)?,
-            self.number(54, 2)?,
-            self.number(56, 2)?,
+            self.read_number(32, 8)?,
+            self.read_number(54, 2)?,
+            self.read_number(56, 2)?,
         );
         let segment = |n: u64| {
             let at = table
                 .checked_add(n * size)
                 .ok_or(io::ErrorKind::UnexpectedEof)?;
-            let field = |offset: u64, length| self.number(at.saturating_add(offset), length);
+            let field = |offset: u64, length| self.read_number(at.saturating_add(offset), length);
             Ok(Segment {
                 kind: field(0, 4)?,
                 offset: field(8, 8)?,
@@ -104,29 +104,32 @@ impl Elf {
     }
 
     /// Reads the names of all symbols that the program shares with libraries (DT_STRTAB).
-    fn names(&self, segments: &[Segment]) -> io::Result<Vec<u8>> {
+    fn read_symbol_names(&self, segments: &[Segment]) -> io::Result<Vec<u8>> {
         const STRTAB: u64 = 5;
         const STRSZ: u64 = 10;
         let (mut address, mut size) = (0, 0);
         let dynamic = segments.iter().find(|s| s.kind == Segment::DYNAMIC);
         if let Some(dynamic) = dynamic {
             let length = usize::try_from(dynamic.size.min(1 << 16)).unwrap_or(0);
-            for pair in self.bytes(dynamic.offset, length)?.chunks_exact(16) {
+            for pair in self.read_bytes(dynamic.offset, length)?.chunks_exact(16) {
                 let (tag, value) = pair.split_at(8);
-                match number(tag) {
-                    STRTAB => address = number(value),
-                    STRSZ => size = number(value),
+                match parse_number(tag) {
+                    STRTAB => address = parse_number(value),
+                    STRSZ => size = parse_number(value),
                     _ => {}
                 }
             }
         }
-        let at = segments.iter().find_map(|s| s.place(address)).unwrap_or(0);
-        self.bytes(at, usize::try_from(size.min(NAMES_MAX)).unwrap_or(0))
+        let at = segments
+            .iter()
+            .find_map(|s| s.file_offset(address))
+            .unwrap_or(0);
+        self.read_bytes(at, usize::try_from(size.min(NAMES_MAX)).unwrap_or(0))
     }
 }
 
 /// Reads a number with the lowest byte first, as both supported machines store it.
-fn number(bytes: &[u8]) -> u64 {
+fn parse_number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
 }
 

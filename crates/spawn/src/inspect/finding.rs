@@ -34,17 +34,17 @@ pub(super) enum Subject<'a> {
 }
 
 impl Subject<'_> {
-    pub(super) fn fails(self, says: impl fmt::Display, mend: impl Into<String>) -> Finding {
+    pub(super) fn failure(self, says: impl fmt::Display, mend: impl Into<String>) -> Finding {
         Finding {
             says: format!("{self} {says}"),
             mend: mend.into(),
             fails: true,
         }
     }
-    pub(super) fn warns(self, says: impl fmt::Display, mend: impl Into<String>) -> Finding {
+    pub(super) fn warning(self, says: impl fmt::Display, mend: impl Into<String>) -> Finding {
         Finding {
             fails: false,
-            ..self.fails(says, mend)
+            ..self.failure(says, mend)
         }
     }
 }
@@ -58,6 +58,6 @@ impl fmt::Display for Subject<'_> {
     }
 }
 
-pub(super) fn chmod(mode: &str, path: &Path) -> String {
-    format!("chmod {mode} {}", words::argument(path))
+pub(super) fn chmod_command(mode: &str, path: &Path) -> String {
+    format!("chmod {mode} {}", words::shell_argument(path))
 }

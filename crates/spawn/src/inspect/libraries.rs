@@ -1,6 +1,6 @@
 //! Finds shared libraries that a program needs and the system lacks.
 
-use super::{elf::ElfHeader, finding::Finding, format::head};
+use super::{elf::ElfHeader, finding::Finding, format::read_head};
 use crate::words::escape;
 use std::{
     ffi::OsStr,
@@ -11,13 +11,15 @@ use std::{
 };
 
 /// Returns the libraries that the program's dynamic linker reports as missing.
-pub(super) fn missing(path: &Path) -> Vec<Finding> {
-    listed(path).map_or_else(Vec::new, |told| complaints(&told.stdout, &told.stderr))
+pub(super) fn find_missing(path: &Path) -> Vec<Finding> {
+    run_linker(path).map_or_else(Vec::new, |told| {
+        parse_complaints(&told.stdout, &told.stderr)
+    })
 }
 
 /// Returns the linker's output. `None`: the program is no dynamic ELF file, or its linker must not be run.
-fn listed(path: &Path) -> Option<Output> {
-    let head = head(path).ok()?;
+fn run_linker(path: &Path) -> Option<Output> {
+    let head = read_head(path).ok()?;
     let linker = Path::new(OsStr::from_bytes(ElfHeader::parse(&head)?.interpreter?));
     if !is_systems_own(linker) {
         return None;
@@ -43,7 +45,7 @@ fn is_systems_own(linker: &Path) -> bool {
 }
 
 /// Reads the messages of glibc's and musl's linkers.
-fn complaints(stdout: &[u8], stderr: &[u8]) -> Vec<Finding> {
+fn parse_complaints(stdout: &[u8], stderr: &[u8]) -> Vec<Finding> {
     let lines = [stdout, stderr].into_iter();
     let lines = lines.flat_map(|told| told.split(|&b| b == b'\n'));
     let mut names: Vec<String> = Vec::new();
@@ -90,7 +92,10 @@ mod tests {
         let musl =
             b"Error loading shared library libnone.so.3: No such file or directory (needed by a)\n";
         let says = |out: &[u8], err: &[u8]| -> Vec<String> {
-            complaints(out, err).into_iter().map(|f| f.says).collect()
+            parse_complaints(out, err)
+                .into_iter()
+                .map(|f| f.says)
+                .collect()
         };
         let path =
             b"a: error while loading shared libraries: /o/libnone.so.3: cannot open shared\n";
@@ -114,7 +119,7 @@ mod tests {
         fs::write(&own, "").unwrap();
         assert!(!is_systems_own(&own));
         assert!(!is_systems_own(Path::new("/usr/bin/env")));
-        let exe = head(&std::env::current_exe().unwrap()).unwrap();
+        let exe = read_head(&std::env::current_exe().unwrap()).unwrap();
         let linker = ElfHeader::parse(&exe).and_then(|h| h.interpreter).unwrap();
         assert!(is_systems_own(Path::new(OsStr::from_bytes(linker))));
     }

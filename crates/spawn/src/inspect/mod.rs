@@ -1,4 +1,4 @@
-//! Explains the problems of a program in words, and how to fix them. This module reads files. Only [`check`] starts a program:
+//! Explains the problems of a program in words, and how to fix them. This module reads files. Only [`check_program`] starts a program:
 //! the system's dynamic linker.
 
 mod access;
@@ -12,16 +12,16 @@ mod php;
 mod script;
 mod warm;
 
-pub use access::{closed, may};
-pub use execute::misnamed;
+pub use access::{can_access, check_folder_access};
+pub use execute::check_module_name;
 pub use finding::Finding;
 pub use php::shares_memory;
-pub use warm::{kind, kind_by_interpreter, serves_all};
+pub use warm::{detect_kind, kind_by_interpreter, serves_all};
 
 use crate::{StartError, StartStage};
-use execute::executable;
-use finding::{Subject, chmod};
-use format::head;
+use execute::diagnose_executable;
+use finding::{Subject, chmod_command};
+use format::read_head;
 use std::path::Path;
 
 /// Returns everything that is wrong with the program at `path`, as far as this process can see. That includes problems that
@@ -30,28 +30,33 @@ use std::path::Path;
 ///
 /// Shared libraries are found by the dynamic linker's own `--list`, because only the linker knows its rules. It maps the
 /// program and runs none of it. A linker that a program brought along is never run, only the system's.
-pub fn check(path: &Path, path_env: &str) -> Vec<Finding> {
-    let mut all = executable(Subject::Program, path, path_env, 0);
+pub fn check_program(path: &Path, path_env: &str) -> Vec<Finding> {
+    let mut all = diagnose_executable(Subject::Program, path, path_env, 0);
     if !all.iter().any(|f| f.fails) {
-        all.extend(libraries::missing(path));
+        all.extend(libraries::find_missing(path));
     }
-    all.extend(access::writable(path));
+    all.extend(access::warn_if_writable(path));
     all
 }
 
-/// Does the same as [`check`] for a file that a configured interpreter runs: such a file needs no executable bit and no `#!`.
+/// Does the same as [`check_program`] for a file that a configured interpreter runs: such a file needs no executable bit and no `#!`.
 pub fn check_source(path: &Path) -> Vec<Finding> {
-    let unreadable = |e| Subject::Program.fails(format!("cannot be read: {e}"), chmod("+r", path));
-    let read = access::regular(Subject::Program, path).and_then(|_| head(path).map_err(unreadable));
+    let unreadable =
+        |e| Subject::Program.failure(format!("cannot be read: {e}"), chmod_command("+r", path));
+    let read = access::check_regular(Subject::Program, path)
+        .and_then(|_| read_head(path).map_err(unreadable));
     let fails = read.err().into_iter();
-    fails.chain(access::writable(path)).collect()
+    fails.chain(access::warn_if_writable(path)).collect()
 }
 
 /// Explains why the program at `path` did not start, in words that its author can act on. This looks at the file as it is now,
 /// which may be a moment too late; then the result is the system's own message.
 pub fn diagnose(path: &Path, path_env: &str, error: &StartError) -> String {
     if error.stage == StartStage::Chdir
-        && let Some(finding) = path.parent().and_then(closed).filter(|f| f.fails)
+        && let Some(finding) = path
+            .parent()
+            .and_then(check_folder_access)
+            .filter(|f| f.fails)
     {
         return finding.to_string();
     }
@@ -73,7 +78,7 @@ pub fn diagnose(path: &Path, path_env: &str, error: &StartError) -> String {
                 (try: write a new file beside it, then rename it over the old one)"
             .into();
     }
-    let found = executable(Subject::Program, path, path_env, 0);
+    let found = diagnose_executable(Subject::Program, path, path_env, 0);
     if let Some(finding) = found.iter().find(|f| f.fails) {
         return finding.to_string();
     }
@@ -83,7 +88,7 @@ pub fn diagnose(path: &Path, path_env: &str, error: &StartError) -> String {
                                or a security module forbids it"
                 .into()
         }
-        Some(libc::ENOEXEC) => misnamed(path).map_or_else(
+        Some(libc::ENOEXEC) => check_module_name(path).map_or_else(
             || "the program has a format the kernel does not know".into(),
             |finding| finding.to_string(),
         ),

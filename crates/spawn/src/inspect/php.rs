@@ -1,6 +1,6 @@
 //! Finds calls in a PHP script that share memory with other requests.
 
-use super::format::begin;
+use super::format::read_beginning;
 use std::{path::Path, str};
 
 /// Bytes of a script that are read.
@@ -19,10 +19,10 @@ const CALLS: [(&str, &str); 3] = [
 /// Returns which function the script at `path` calls to share memory between requests, and the effect, in words to follow the
 /// script's name. `None`: it calls no such function. A name in a comment counts, too.
 pub fn shares_memory(path: &Path) -> Option<String> {
-    sharing(&begin(path, MOST).ok()?)
+    find_sharing_call(&read_beginning(path, MOST).ok()?)
 }
 
-fn sharing(script: &[u8]) -> Option<String> {
+fn find_sharing_call(script: &[u8]) -> Option<String> {
     let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     // PHP ignores the case of function names.
     let mut words = script
@@ -63,7 +63,7 @@ mod tests {
         ];
         for (script, says) in rows {
             assert_eq!(
-                sharing(script.as_bytes()).unwrap_or_default(),
+                find_sharing_call(script.as_bytes()).unwrap_or_default(),
                 says,
                 "{script}"
             );

@@ -27,13 +27,13 @@ impl<'a> Shebang<'a> {
         let end = seen.iter().position(|&b| b == b'\n' || b == 0);
         let cut = end.is_none() && head.len() > LINE_MAX;
         let whole = if cut { LINE_MAX - 2 } else { seen.len() };
-        let line = trim(&seen[..end.unwrap_or(whole)]);
+        let line = trim_blanks(&seen[..end.unwrap_or(whole)]);
         if line.is_empty() {
             return Err(Bad::NoInterpreter);
         }
-        let (interpreter, argument) = match line.iter().position(|&b| blank(b)) {
-            Some(at) => (&line[..at], trim(&line[at..])),
-            None if cut && !seen.last().is_some_and(|&b| blank(b)) => return Err(Bad::TooLong),
+        let (interpreter, argument) = match line.iter().position(|&b| is_blank(b)) {
+            Some(at) => (&line[..at], trim_blanks(&line[at..])),
+            None if cut && !seen.last().is_some_and(|&b| is_blank(b)) => return Err(Bad::TooLong),
             None => (line, &[][..]),
         };
         Ok(Self {
@@ -45,14 +45,17 @@ impl<'a> Shebang<'a> {
 
     /// Returns the program that `env` is told to run, and the words that follow. `None`: only env itself can tell, because
     /// there are options or quoted words.
-    pub(super) fn program(&self) -> Option<(&'a [u8], &'a [u8])> {
+    pub(super) fn env_program(&self) -> Option<(&'a [u8], &'a [u8])> {
         let mut words = self
             .argument
             .strip_prefix(b"-S")
-            .map_or(self.argument, trim);
+            .map_or(self.argument, trim_blanks);
         loop {
-            let end = words.iter().position(|&b| blank(b)).unwrap_or(words.len());
-            let (word, rest) = (&words[..end], trim(&words[end..]));
+            let end = words
+                .iter()
+                .position(|&b| is_blank(b))
+                .unwrap_or(words.len());
+            let (word, rest) = (&words[..end], trim_blanks(&words[end..]));
             if word.is_empty()
                 || word.starts_with(b"-")
                 || word.iter().any(|b| b"\"'\\$".contains(b))
@@ -67,14 +70,17 @@ impl<'a> Shebang<'a> {
     }
 }
 
-pub(super) fn blank(b: u8) -> bool {
+pub(super) fn is_blank(b: u8) -> bool {
     b == b' ' || b == b'\t'
 }
 
 /// Removes spaces and tabs only: a carriage return is part of the name.
-fn trim(line: &[u8]) -> &[u8] {
-    let begin = line.iter().position(|&b| !blank(b)).unwrap_or(line.len());
-    let end = line.iter().rposition(|&b| !blank(b));
+fn trim_blanks(line: &[u8]) -> &[u8] {
+    let begin = line
+        .iter()
+        .position(|&b| !is_blank(b))
+        .unwrap_or(line.len());
+    let end = line.iter().rposition(|&b| !is_blank(b));
     &line[begin..end.map_or(begin, |last| last + 1)]
 }
 

@@ -1,6 +1,6 @@
 //! Determines which kind of template a program can be.
 
-use super::{elf, entry, format::head, script::Shebang};
+use super::{elf, entry, format::read_head, script::Shebang};
 use crate::{
     template::{TemplateKind, Unfit},
     words::escape,
@@ -17,14 +17,14 @@ use std::{
 ///
 /// # Errors
 /// Why the program cannot be a template, in words to follow its name.
-pub fn kind(path: &Path) -> Result<TemplateKind, Unfit> {
+pub fn detect_kind(path: &Path) -> Result<TemplateKind, Unfit> {
     // ld.so(8) ignores LD_PRELOAD for such programs (secure-execution mode).
     if fs::metadata(path).map_err(unreadable)?.mode() & 0o6000 != 0 {
         return Err(unfit("is set-user-ID or set-group-ID"));
     }
-    let head = head(path).map_err(unreadable)?;
+    let head = read_head(path).map_err(unreadable)?;
     if head.starts_with(b"#!") {
-        return script(&head, interpreter_fits);
+        return script_kind(&head, check_interpreter);
     }
     if !head.starts_with(elf::MAGIC) {
         return Err(unfit("is neither a script nor a program of this system"));
@@ -34,8 +34,8 @@ pub fn kind(path: &Path) -> Result<TemplateKind, Unfit> {
         None => Err(unfit(
             "is linked statically: nothing can be loaded ahead of it",
         )),
-        Some(linker) if base(linker).starts_with(b"ld-linux") => {
-            stops(path, true)?;
+        Some(linker) if base_name(linker).starts_with(b"ld-linux") => {
+            check_stoppable(path, true)?;
             Ok(TemplateKind::Elf)
         }
         Some(linker) => Err(unfit(format!(
@@ -45,24 +45,24 @@ pub fn kind(path: &Path) -> Result<TemplateKind, Unfit> {
     }
 }
 
-/// Does the same as [`kind`] for a file that the configured `interpreter` runs.
+/// Does the same as [`detect_kind`] for a file that the configured `interpreter` runs.
 ///
 /// # Errors
-/// The same errors as [`kind`].
+/// The same errors as [`detect_kind`].
 pub fn kind_by_interpreter(interpreter: &Path) -> Result<TemplateKind, Unfit> {
-    let kind = language(base(interpreter.as_os_str().as_encoded_bytes()))?;
-    interpreter_fits(interpreter)?;
+    let kind = language_kind(base_name(interpreter.as_os_str().as_encoded_bytes()))?;
+    check_interpreter(interpreter)?;
     Ok(kind)
 }
 
 /// Returns whether one template of the configured `interpreter` serves all its files, because the request names the file.
 pub fn serves_all(interpreter: &Path) -> bool {
-    let name = base(interpreter.as_os_str().as_encoded_bytes());
-    named(name) == Some(TemplateKind::Php)
+    let name = base_name(interpreter.as_os_str().as_encoded_bytes());
+    kind_by_name(name) == Some(TemplateKind::Php)
 }
 
 /// Checks that an ELF file can be stopped before its `main`: otherwise it would run without a request.
-fn stops(path: &Path, is_program: bool) -> Result<(), Unfit> {
+fn check_stoppable(path: &Path, is_program: bool) -> Result<(), Unfit> {
     let capable = rustix::fs::getxattr(path, "security.capability", &mut [0u8; 64][..])
         .is_ok_and(|length| length > 0);
     if capable {
@@ -81,14 +81,14 @@ fn stops(path: &Path, is_program: bool) -> Result<(), Unfit> {
 }
 
 /// Checks the interpreter if the line names its path and the file is no script. Other interpreters fail when they are started.
-fn interpreter_fits(interpreter: &Path) -> Result<(), Unfit> {
-    match head(interpreter) {
+fn check_interpreter(interpreter: &Path) -> Result<(), Unfit> {
+    match read_head(interpreter) {
         Ok(head) if head.starts_with(elf::MAGIC) => {
             let because = |Unfit { why, passes }| Unfit {
                 why: format!("is run by {}, which {why}", interpreter.display()),
                 passes,
             };
-            stops(interpreter, false).map_err(because)
+            check_stoppable(interpreter, false).map_err(because)
         }
         // A cold start fails too, or explains more. An interpreter need not be readable to be executed.
         Err(e) if !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
@@ -98,17 +98,20 @@ fn interpreter_fits(interpreter: &Path) -> Result<(), Unfit> {
     }
 }
 
-fn script(head: &[u8], fits: impl Fn(&Path) -> Result<(), Unfit>) -> Result<TemplateKind, Unfit> {
+fn script_kind(
+    head: &[u8],
+    fits: impl Fn(&Path) -> Result<(), Unfit>,
+) -> Result<TemplateKind, Unfit> {
     let line =
         Shebang::parse(head).map_err(|_| unfit("has a `#!` line that names no interpreter"))?;
-    let mut name = base(line.interpreter);
+    let mut name = base_name(line.interpreter);
     let mut options = line.argument;
     if name == b"env" {
-        let (program, rest) = line.program().unwrap_or((b"env", b""));
-        (name, options) = (base(program), rest);
+        let (program, rest) = line.env_program().unwrap_or((b"env", b""));
+        (name, options) = (base_name(program), rest);
     }
-    let kind = language(name)?;
-    if base(line.interpreter) == name {
+    let kind = language_kind(name)?;
+    if base_name(line.interpreter) == name {
         fits(Path::new(OsStr::from_bytes(line.interpreter)))?;
     }
     let taints = |word: &[u8]| word.starts_with(b"-") && word.iter().any(|b| b"tT".contains(b));
@@ -127,7 +130,7 @@ fn script(head: &[u8], fits: impl Fn(&Path) -> Result<(), Unfit>) -> Result<Temp
 }
 
 /// Returns the kind by the interpreter's name: "python3.11", "perl", "ruby3.1".
-fn named(name: &[u8]) -> Option<TemplateKind> {
+fn kind_by_name(name: &[u8]) -> Option<TemplateKind> {
     let versioned = |stem: &[u8]| {
         name.strip_prefix(stem)
             .is_some_and(|rest| rest.iter().all(|b| b.is_ascii_digit() || *b == b'.'))
@@ -144,8 +147,8 @@ fn named(name: &[u8]) -> Option<TemplateKind> {
     known.map(|(_, kind)| *kind)
 }
 
-fn language(name: &[u8]) -> Result<TemplateKind, Unfit> {
-    named(name).ok_or_else(|| {
+fn language_kind(name: &[u8]) -> Result<TemplateKind, Unfit> {
+    kind_by_name(name).ok_or_else(|| {
         if name.starts_with(b"php") {
             return unfit("is run by PHP for the command line: php-cgi can start warm");
         }
@@ -156,7 +159,7 @@ fn language(name: &[u8]) -> Result<TemplateKind, Unfit> {
     })
 }
 
-fn base(path: &[u8]) -> &[u8] {
+fn base_name(path: &[u8]) -> &[u8] {
     path.rsplit(|&b| b == b'/').next().unwrap_or(path)
 }
 
@@ -203,13 +206,17 @@ mod tests {
             ("#!", None),
         ];
         for (line, kind) in rows {
-            assert_eq!(script(line.as_bytes(), |_| Ok(())).ok(), kind, "{line}");
+            assert_eq!(
+                script_kind(line.as_bytes(), |_| Ok(())).ok(),
+                kind,
+                "{line}"
+            );
         }
     }
 
     #[test]
     fn a_program_of_this_system_stops_before_main() {
         let own = std::env::current_exe().unwrap();
-        assert_eq!(kind(&own), Ok(TemplateKind::Elf));
+        assert_eq!(detect_kind(&own), Ok(TemplateKind::Elf));
     }
 }

@@ -29,16 +29,16 @@ const PERIOD: u64 = 100_000;
 /// Whether limits apply to all programs of a helper together. The first call looks this up, and must come before the process
 /// gives up root's rights.
 pub fn are_delegated() -> bool {
-    delegated().is_some()
+    delegated_group().is_some()
 }
 
 /// Returns the control group that this process may divide.
-fn delegated() -> Option<&'static Path> {
+fn delegated_group() -> Option<&'static Path> {
     static DELEGATED: OnceLock<Option<PathBuf>> = OnceLock::new();
-    DELEGATED.get_or_init(find).as_deref()
+    DELEGATED.get_or_init(find_delegated).as_deref()
 }
 
-fn find() -> Option<PathBuf> {
+fn find_delegated() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     // proc_pid_mountinfo(5): root and mount point, and after the dash the type of the file system.
     let mount = mounts.lines().find_map(|line| {
@@ -72,12 +72,12 @@ fn is_delegated(path: &Path) -> bool {
     };
     let may = access(path.join("cgroup.subtree_control"), Access::WRITE_OK).is_ok();
     let there = fs::read_to_string(path.join("cgroup.controllers")).unwrap_or_default();
-    may && has_all(&there) && told.iter().any(is_told)
+    may && has_all_controllers(&there) && told.iter().any(is_told)
 }
 
 /// Whether a group has all controllers for the limits. `Delegate=memory` leaves the others to the manager, and so do control
 /// groups of version 1 that are in use beside these.
-fn has_all(controllers: &str) -> bool {
+fn has_all_controllers(controllers: &str) -> bool {
     let there = |name: &&str| controllers.split_ascii_whitespace().any(|one| one == *name);
     CONTROLLERS.iter().all(there)
 }
@@ -117,17 +117,17 @@ impl Cgroups {
     ///
     /// # Errors
     /// The kernel refuses the group. The error is a sentence for the log.
-    pub(super) fn join(
+    pub(super) fn add_helper(
         &mut self,
         key: HelperKey,
         limits: &Limits,
     ) -> Result<Option<PathBuf>, String> {
-        let base = delegated().filter(|_| limits.are_of_groups());
-        base.map(|base| self.join_below(base, key, limits))
+        let base = delegated_group().filter(|_| limits.are_of_groups());
+        base.map(|base| self.add_helper_below(base, key, limits))
             .transpose()
     }
 
-    fn join_below(
+    fn add_helper_below(
         &mut self,
         base: &Path,
         key: HelperKey,
@@ -137,7 +137,7 @@ impl Cgroups {
         let at = match self.groups.iter().position(|group| group.key == key) {
             Some(at) => at,
             None => {
-                let group = self.make(base, key, limits).map_err(words)?;
+                let group = self.make_group(base, key, limits).map_err(words)?;
                 self.groups.push(group);
                 self.groups.len() - 1
             }
@@ -147,14 +147,19 @@ impl Cgroups {
         let path = group.path.clone();
         let set = group.set_processes();
         if set.is_err() {
-            self.leave(&path);
+            self.remove_helper(&path);
         }
         set.map(|()| path).map_err(words)
     }
 
-    fn make(&mut self, base: &Path, key: HelperKey, limits: &Limits) -> io::Result<HelperGroup> {
+    fn make_group(
+        &mut self,
+        base: &Path,
+        key: HelperKey,
+        limits: &Limits,
+    ) -> io::Result<HelperGroup> {
         if !self.ready {
-            divide(base)?;
+            divide_group(base)?;
             self.ready = true;
         }
         self.made += 1;
@@ -162,7 +167,7 @@ impl Cgroups {
         let own = process::id();
         let path = base.join(format!("helper-{own}-{}", self.made));
         fs::create_dir(&path)?;
-        set(&path, limits).inspect_err(|_| drop(fs::remove_dir(&path)))?;
+        set_limits(&path, limits).inspect_err(|_| drop(fs::remove_dir(&path)))?;
         Ok(HelperGroup {
             key,
             path,
@@ -173,7 +178,7 @@ impl Cgroups {
 
     /// Notes that a helper of the group has ended. After the last helper, kills all processes left in the group, and removes it
     /// once it is empty.
-    pub(super) fn leave(&mut self, group: &Path) {
+    pub(super) fn remove_helper(&mut self, group: &Path) {
         let Some(at) = self.groups.iter().position(|one| one.path == group) else {
             return;
         };
@@ -187,11 +192,11 @@ impl Cgroups {
         // cgroup.kill needs Linux 5.14. Before that, the spawner kills leftover processes that become its children.
         let _ = fs::write(group.join("cgroup.kill"), "1");
         self.ended.push(group);
-        self.look();
+        self.remove_empty_groups();
     }
 
     /// Removes empty groups. Returns whether some are not empty yet.
-    pub(super) fn look(&mut self) -> bool {
+    pub(super) fn remove_empty_groups(&mut self) -> bool {
         self.ended.retain(|group| match fs::remove_dir(group) {
             Err(e) => e.kind() == io::ErrorKind::ResourceBusy,
             Ok(()) => false,
@@ -201,12 +206,12 @@ impl Cgroups {
 }
 
 /// Moves this process into a group.
-pub(super) fn enter(group: &Path) -> io::Result<()> {
+pub(super) fn enter_group(group: &Path) -> io::Result<()> {
     fs::write(group.join("cgroup.procs"), "0")
 }
 
 /// Moves all processes into a subgroup, because only a group without processes can have subgroups with limits.
-fn divide(base: &Path) -> io::Result<()> {
+fn divide_group(base: &Path) -> io::Result<()> {
     let all = base.join(SERVER);
     match fs::create_dir(&all) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
@@ -226,7 +231,7 @@ fn divide(base: &Path) -> io::Result<()> {
     fs::write(base.join("cgroup.subtree_control"), all)
 }
 
-fn set(group: &Path, limits: &Limits) -> io::Result<()> {
+fn set_limits(group: &Path, limits: &Limits) -> io::Result<()> {
     let write = |name: &str, value: String| fs::write(group.join(name), value);
     if let Some(bytes) = limits.memory {
         write("memory.max", bytes.to_string())?;
@@ -250,9 +255,11 @@ mod tests {
 
     #[test]
     fn all_controllers_must_be_there() {
-        assert!(has_all("cpuset cpu io memory hugetlb pids rdma misc\n"));
+        assert!(has_all_controllers(
+            "cpuset cpu io memory hugetlb pids rdma misc\n"
+        ));
         for some in ["memory pids\n", "", "cpuset io memory pids", "cpu memory"] {
-            assert!(!has_all(some), "{some}");
+            assert!(!has_all_controllers(some), "{some}");
         }
     }
 
@@ -283,15 +290,16 @@ mod tests {
             processes: Some(10),
             ..Limits::default()
         };
-        let join = |groups: &mut Cgroups, key| groups.join_below(&base, key, &limits).unwrap();
+        let join =
+            |groups: &mut Cgroups, key| groups.add_helper_below(&base, key, &limits).unwrap();
         let [one, same, other] = [(1, 1), (1, 1), (1, 2)].map(|key| join(&mut groups, key));
         assert!(one == same && one != other);
         let most = |group: &Path| fs::read_to_string(group.join("pids.max")).unwrap();
         assert_eq!([most(&one), most(&other)], ["14", "12"]);
         let killed = one.join("cgroup.kill");
-        groups.leave(&same);
+        groups.remove_helper(&same);
         assert!(most(&one) == "12" && !killed.exists());
-        groups.leave(&one);
+        groups.remove_helper(&one);
         assert!(killed.exists());
         // A later request gets another group.
         assert_ne!(join(&mut groups, (1, 1)), one);

@@ -148,8 +148,8 @@ pub enum OwnedBy {
 
 impl ProgramToCheck<'_> {
     /// Does the checks of [`may_run`].
-    fn check(&self) -> Result<PathBuf, Denied> {
-        match self.is_fine() {
+    fn run_checks(&self) -> Result<PathBuf, Denied> {
+        match self.passes_quick_checks() {
             // Drop redundant slashes and dots.
             true => Ok(self.program.components().collect()),
             false => self.look_closely(),
@@ -161,7 +161,7 @@ impl ProgramToCheck<'_> {
     ///
     /// The program's folder is opened once, and the folders above are reached from there by `..`. No user can replace a `..`
     /// entry.
-    fn is_fine(&self) -> bool {
+    fn passes_quick_checks(&self) -> bool {
         let plain = |path: &Path| {
             let mut parts = path.components();
             parts.next() == Some(Component::RootDir)
@@ -171,7 +171,8 @@ impl ProgramToCheck<'_> {
         let (Some(folder), Some(name)) = (self.program.parent(), self.program.file_name()) else {
             return false;
         };
-        let named = usual && plain(self.program) && plain(self.root) && self.below().is_ok();
+        let named =
+            usual && plain(self.program) && plain(self.root) && self.path_below_root().is_ok();
         named && self.looks_fine(folder, name).unwrap_or(false)
     }
 
@@ -189,40 +190,42 @@ impl ProgramToCheck<'_> {
         let mut up = OsString::from(".");
         for above in (1..=depth(folder)).rev() {
             let inside = above >= own;
-            if self.folder_is_safe(&stat(&up)?, inside).is_err() {
+            if self.check_folder(&stat(&up)?, inside).is_err() {
                 return Ok(false);
             }
             up.push("/..");
         }
-        Ok(self.file_is_safe(&stat(name)?).is_ok())
+        Ok(self.check_file(&stat(name)?).is_ok())
     }
 
     /// Does the same checks step by step. Names the offending file or folder, or follows permitted links.
     fn look_closely(&self) -> Result<PathBuf, Denied> {
-        let (real, whole) = self.real()?;
+        let (real, whole) = self.resolve_paths()?;
         let mut at = PathBuf::from("/");
         let failed = |at: &Path, e| denied(at, CheckFailure::System(e));
         let mut here = open("/", STEP, Mode::empty()).map_err(|e| failed(&at, e))?;
         for name in whole.components().skip(1) {
             let stat = fstat(&here).map_err(|e| failed(&at, e))?;
-            self.folder_is_safe(&stat, at.starts_with(&real))
+            self.check_folder(&stat, at.starts_with(&real))
                 .map_err(|why| denied(&at, why))?;
             at.push(name);
             let next = openat(&here, name.as_os_str(), STEP, Mode::empty());
             here = next.map_err(|e| failed(&at, e))?;
         }
         let stat = fstat(&here).map_err(|e| failed(&at, e))?;
-        self.file_is_safe(&stat).map_err(|why| denied(&at, why))?;
+        self.check_file(&stat).map_err(|why| denied(&at, why))?;
         Ok(whole)
     }
 
     /// Returns the folder from which all belongs to the route, and the program's path. The operator may use links to name a
     /// folder. Below that folder the program's path is taken as it is.
-    fn real(&self) -> Result<(PathBuf, PathBuf), Denied> {
-        let below = self.below().map_err(|why| denied(self.program, why))?;
+    fn resolve_paths(&self) -> Result<(PathBuf, PathBuf), Denied> {
+        let below = self
+            .path_below_root()
+            .map_err(|why| denied(self.program, why))?;
         let (real, folder) = match self.layout {
             Layout::Named => {
-                let real = canonical(self.root)?;
+                let real = resolve_canonical(self.root)?;
                 (real.clone(), real)
             }
             Layout::Hosts => return Err(denied(self.root, CheckFailure::NoHost)),
@@ -230,7 +233,7 @@ impl ProgramToCheck<'_> {
         };
         if self.owner == OwnedBy::Anybody {
             // The server may follow links that stay below the route's folder.
-            let whole = canonical(self.program)?;
+            let whole = resolve_canonical(self.program)?;
             return if whole.starts_with(&folder) {
                 Ok((real, whole))
             } else {
@@ -246,7 +249,7 @@ impl ProgramToCheck<'_> {
     }
 
     /// Returns the path below the route's folder.
-    fn below(&self) -> Result<&Path, CheckFailure> {
+    fn path_below_root(&self) -> Result<&Path, CheckFailure> {
         let below = self.program.strip_prefix(self.root);
         let below = below.map_err(|_| CheckFailure::NotBelow)?;
         for part in below.components() {
@@ -264,7 +267,7 @@ impl ProgramToCheck<'_> {
         Ok(below)
     }
 
-    fn file_is_safe(&self, stat: &Stat) -> Result<(), CheckFailure> {
+    fn check_file(&self, stat: &Stat) -> Result<(), CheckFailure> {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {}
             FileType::Symlink => return Err(CheckFailure::Link),
@@ -273,7 +276,7 @@ impl ProgramToCheck<'_> {
         if self.owner == OwnedBy::Anybody {
             return Ok(());
         }
-        owned(stat, self.uid)?;
+        check_owner(stat, self.uid)?;
         match stat.st_mode {
             _ if self.owner == OwnedBy::User && stat.st_uid != self.uid => {
                 Err(CheckFailure::OnlyOwner(stat.st_uid))
@@ -288,7 +291,7 @@ impl ProgramToCheck<'_> {
     }
 
     /// Checks a folder on the way. `inside`: the folder belongs to the route.
-    fn folder_is_safe(&self, stat: &Stat, inside: bool) -> Result<(), CheckFailure> {
+    fn check_folder(&self, stat: &Stat, inside: bool) -> Result<(), CheckFailure> {
         const STICKY: u32 = 0o1000;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {}
@@ -298,7 +301,7 @@ impl ProgramToCheck<'_> {
         if self.owner == OwnedBy::Anybody {
             return Ok(());
         }
-        owned(stat, self.uid)?;
+        check_owner(stat, self.uid)?;
         // In a sticky folder no other user can move the entries.
         if !inside && stat.st_mode & STICKY != 0 {
             return Ok(());
@@ -324,15 +327,15 @@ pub(super) fn host_folder(root: &Path, owner: OwnedBy) -> Result<(PathBuf, PathB
     let (Some(sites), Some(name)) = (sites, name.filter(|name| is_host(name))) else {
         return Err(denied(root, CheckFailure::NoHost));
     };
-    let sites = canonical(sites)?;
+    let sites = resolve_canonical(sites)?;
     let named = sites.join(name);
-    let meant = canonical(&named)?;
+    let meant = resolve_canonical(&named)?;
     let host = meant.file_name().and_then(OsStr::to_str);
     if meant.parent() != Some(&sites) || !host.is_some_and(is_host) {
         return Err(denied(&named, CheckFailure::NoHostsName));
     }
     let folder = meant.join(PROGRAMS);
-    let real = canonical(&folder)?;
+    let real = resolve_canonical(&folder)?;
     match owner {
         OwnedBy::Anybody if real.starts_with(&meant) => Ok((sites, real)),
         OwnedBy::Anybody => Err(denied(&folder, CheckFailure::NotBelow)),
@@ -342,7 +345,7 @@ pub(super) fn host_folder(root: &Path, owner: OwnedBy) -> Result<(PathBuf, PathB
 }
 
 /// Resolves links, and refuses a link that leads out of another account's folder.
-fn canonical(path: &Path) -> Result<PathBuf, Denied> {
+fn resolve_canonical(path: &Path) -> Result<PathBuf, Denied> {
     let failed = |e: io::Error| match Errno::from_io_error(&e) {
         Some(errno) => CheckFailure::System(errno),
         None => CheckFailure::OthersLink,
@@ -358,7 +361,7 @@ pub(super) fn denied(at: &Path, why: CheckFailure) -> Denied {
     }
 }
 
-fn owned(stat: &Stat, uid: u32) -> Result<(), CheckFailure> {
+fn check_owner(stat: &Stat, uid: u32) -> Result<(), CheckFailure> {
     match stat.st_uid {
         0 => Ok(()),
         owner if owner == uid => Ok(()),
@@ -386,5 +389,5 @@ pub fn may_run(
         owner,
         interpreted,
     };
-    asked.check()
+    asked.run_checks()
 }

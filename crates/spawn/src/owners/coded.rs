@@ -33,7 +33,7 @@ trait WireField: Sized {
 ///
 /// # Errors
 /// There is no memory for the file.
-pub(super) fn file(remits: &[Arc<Remit>]) -> io::Result<OwnedFd> {
+pub(super) fn write_file(remits: &[Arc<Remit>]) -> io::Result<OwnedFd> {
     let mut bytes = Vec::new();
     remits.len().put(&mut bytes);
     remits.iter().for_each(|remit| remit.terms.put(&mut bytes));
@@ -94,16 +94,16 @@ told_as! {
     String as Vec<u8>: this => this.as_bytes().to_vec(), told => String::from_utf8(told).ok();
     CString as Vec<u8>: this => this.as_bytes().to_vec(), told => CString::new(told).ok();
     PathBuf as Vec<u8>: this => this.as_os_str().as_bytes().to_vec(), told => Some(OsString::from_vec(told).into());
-    Sandbox as usize: this => at(SANDBOXES, this), told => SANDBOXES.get(told).copied();
-    Layout as usize: this => at(LAYOUTS, this), told => LAYOUTS.get(told).copied();
-    Network as usize: this => at(&Network::NAMES.map(|(_, one)| one), this),
+    Sandbox as usize: this => index_of(SANDBOXES, this), told => SANDBOXES.get(told).copied();
+    Layout as usize: this => index_of(LAYOUTS, this), told => LAYOUTS.get(told).copied();
+    Network as usize: this => index_of(&Network::NAMES.map(|(_, one)| one), this),
         told => Network::NAMES.get(told).map(|(_, one)| *one);
 }
 
 const SANDBOXES: &[Sandbox] = &[Sandbox::Off, Sandbox::Standard];
 const LAYOUTS: &[Layout] = &[Layout::Named, Layout::Hosts, Layout::Host];
 
-fn at<T: PartialEq>(all: &[T], one: &T) -> usize {
+fn index_of<T: PartialEq>(all: &[T], one: &T) -> usize {
     let at = all.iter().position(|other| other == one);
     at.unwrap_or(usize::MAX)
 }
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn what_may_be_started_is_read_back() {
         let all = all();
-        let back = read(file(&all).unwrap()).unwrap();
+        let back = read(write_file(&all).unwrap()).unwrap();
         assert_eq!(back, all);
         let digests = |all: &[Arc<Remit>]| all.iter().map(|r| r.digest()).collect::<Vec<_>>();
         assert_eq!(digests(&back), digests(&all));

@@ -5,8 +5,8 @@
 use super::known::HelperKey;
 use crate::remote::{
     deadline::Deadline,
-    message::{OrderAnswer, REPORT, Received, receive_all, send},
-    shortage::{is_short, pause},
+    message::{OrderAnswer, REPORT, Received, receive_all, send_message},
+    shortage::{is_short, pause_for_shortage},
 };
 use rustix::{
     io::Errno,
@@ -55,10 +55,10 @@ pub(super) enum ErrandEvent {
 
 impl Errand {
     /// Reads the errand's answer, if it has come.
-    pub(super) fn look(&mut self) -> ErrandEvent {
+    pub(super) fn read_answer(&mut self) -> ErrandEvent {
         let mut buffer = [0; REPORT + 8];
         match receive_all(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
-            Err(Errno::INTR | Errno::AGAIN) if self.by.has_passed() => self.is_late(),
+            Err(Errno::INTR | Errno::AGAIN) if self.by.has_passed() => self.kill_late(),
             Err(e) if e == Errno::INTR || is_short(e) => ErrandEvent::Goes,
             Ok(Received { lacks: true, .. }) => ErrandEvent::Not(OrderAnswer::NotNow(
                 "the spawner has no descriptors left".into(),
@@ -66,7 +66,7 @@ impl Errand {
             Ok(Received { bytes, fds, .. }) => {
                 match buffer.get(..bytes).and_then(OrderAnswer::decode) {
                     // The server no longer waits for this answer, and would not use the result.
-                    Some((_, OrderAnswer::Done)) if self.by.has_passed() => self.is_late(),
+                    Some((_, OrderAnswer::Done)) if self.by.has_passed() => self.kill_late(),
                     Some((_, OrderAnswer::Done)) => ErrandEvent::Done(fds),
                     Some((_, not)) => ErrandEvent::Not(not),
                     None => ErrandEvent::Not(OrderAnswer::Ended),
@@ -76,7 +76,7 @@ impl Errand {
         }
     }
 
-    fn is_late(&mut self) -> ErrandEvent {
+    fn kill_late(&mut self) -> ErrandEvent {
         let _ = kill_process(self.pid, Signal::KILL);
         self.is_killed = true;
         ErrandEvent::Not(OrderAnswer::NotNow(match &self.kind {
@@ -93,17 +93,21 @@ impl Errand {
 }
 
 /// Sends an answer to the spawner, from the errand's process.
-pub(super) fn tell(socket: &OwnedFd, answer: &OrderAnswer, fds: &[&OwnedFd]) -> Result<(), String> {
+pub(super) fn send_answer(
+    socket: &OwnedFd,
+    answer: &OrderAnswer,
+    fds: &[&OwnedFd],
+) -> Result<(), String> {
     let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
     loop {
-        match send(
+        match send_message(
             socket.as_fd(),
             &[&answer.encode(0)],
             &fds,
             SendFlags::empty(),
         ) {
             // Retry until the spawner kills this process for being late.
-            Err(e) if is_short(e) || e == Errno::INTR => pause(),
+            Err(e) if is_short(e) || e == Errno::INTR => pause_for_shortage(),
             told => return told.map_err(|e| format!("telling the spawner: {e}")),
         }
     }

@@ -1,6 +1,8 @@
 //! Forks the spawner, and drops everything in the child that belongs to the spawner.
 
-use crate::{claims::MarkRange, inherited::close_all_but, raw::syscall, remote::message::pair};
+use crate::{
+    claims::MarkRange, inherited::close_all_but, raw::syscall, remote::message::socket_pair,
+};
 use rustix::{
     fs::{Mode, OFlags, open},
     io::Errno,
@@ -18,12 +20,12 @@ use std::{io, os::fd::OwnedFd};
 ///
 /// # Errors
 /// The system is short of something. A process that exists all the same is a child that the caller does not know.
-pub(super) fn fork(
+pub(super) fn fork_process(
     has_own_ids: bool,
     marks: MarkRange,
     does: impl FnOnce(OwnedFd) -> Result<(), String>,
 ) -> io::Result<(Pid, OwnedFd, OwnedFd)> {
-    let (ours, theirs) = pair()?;
+    let (ours, theirs) = socket_pair()?;
     let spawner = getpid();
     // A process cannot enter its own PID namespace again if that namespace belongs to a user namespace above. So the child gets
     // its PID namespace at its start, and the spawner never leaves its own.
@@ -34,9 +36,9 @@ pub(super) fn fork(
     let pid = match unsafe { syscall(libc::SYS_clone, [flags, 0, 0, 0, 0, 0]) } {
         0 => {
             close_all_but([Some(&theirs)]);
-            let ready = mark(marks)
-                .and_then(|()| leave_streams())
-                .and_then(|()| ends_with(spawner));
+            let ready = mark_process(marks)
+                .and_then(|()| replace_streams())
+                .and_then(|()| end_with_spawner(spawner));
             let code = match ready.and_then(|()| does(theirs)) {
                 Ok(()) => 0,
                 Err(words) => {
@@ -55,13 +57,13 @@ pub(super) fn fork(
 }
 
 /// Marks a child of the spawner. Its descendants can then be recognized as a helper's, even after the helper has ended.
-fn mark(marks: MarkRange) -> Result<(), String> {
-    setrlimit(Resource::Locks, marks.limit())
+fn mark_process(marks: MarkRange) -> Result<(), String> {
+    setrlimit(Resource::Locks, marks.helper_limit())
         .map_err(|e| format!("setrlimit: {}", io::Error::from(e)))
 }
 
 /// Makes a child of the spawner end with the spawner.
-fn ends_with(spawner: Pid) -> Result<(), String> {
+fn end_with_spawner(spawner: Pid) -> Result<(), String> {
     let asked = set_parent_process_death_signal(Some(Signal::KILL));
     asked.map_err(|e| format!("prctl: {}", io::Error::from(e)))?;
     // In its own PID namespace the child has no parent.
@@ -73,7 +75,7 @@ fn ends_with(spawner: Pid) -> Result<(), String> {
 }
 
 /// Replaces the standard streams of a child of the spawner: they are kept for a server that takes over, not for helpers.
-fn leave_streams() -> Result<(), String> {
+fn replace_streams() -> Result<(), String> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let null = open("/dev/null", flags, Mode::empty());
     null.and_then(|null| {

@@ -12,9 +12,9 @@ use crate::{
     StartError, StartStage,
     remote::{
         child::RemoteChild,
-        connection::{HelperLink, ProgramConnection, most_of_one},
+        connection::{HelperLink, ProgramConnection, max_helpers_per_user},
         deadline::{ANSWERS_WITHIN, Deadline},
-        message::{HelperOrder, Order, pair},
+        message::{HelperOrder, Order, socket_pair},
         template_message::TemplateOrder,
     },
     template::Uses,
@@ -52,24 +52,24 @@ impl Owners {
     ///
     /// # Errors
     /// The spawner could not be started.
-    pub fn start(
+    pub fn start_spawner(
         direct: &mut Direct,
         args: &[CString],
         more: &[(&str, &[u8])],
     ) -> io::Result<(Child, Self)> {
-        let (ours, theirs) = pair()?;
+        let (ours, theirs) = socket_pair()?;
         let mut env = EnvBlock::default();
         // The spawner reads the configuration like the server. The configuration may name variables and depend on them.
         for (name, value) in std::env::vars_os() {
-            env.put(name.as_bytes(), value.as_bytes());
+            env.set_variable(name.as_bytes(), value.as_bytes());
         }
         for (name, value) in more {
-            env.put(name.as_bytes(), value);
+            env.set_variable(name.as_bytes(), value);
         }
         let here = std::env::current_dir()?.into_os_string();
         // After the server's end, the spawner ends all leftover processes, and then itself.
         direct.set_orphaned(None);
-        let child = direct.start(&Start {
+        let child = direct.start_program(&Start {
             path: &c"/proc/self/exe".to_owned(),
             args,
             env: &env,
@@ -94,7 +94,7 @@ impl Owners {
             making: Mutex::default(),
             made: Condvar::new(),
             helpers: Mutex::default(),
-            of_one: most_of_one(),
+            of_one: max_helpers_per_user(),
             idle: Arc::default(),
         };
         Ok((child, owners))
@@ -105,26 +105,28 @@ impl Owners {
     /// # Errors
     /// The configuration cannot be used, or the spawner does not answer. The error is a sentence for the log.
     pub fn reload(&self) -> Result<(), String> {
-        self.order(Order::Reload).map(drop)
+        self.send_order(Order::Reload).map(drop)
     }
 
     /// Sends an order. Returns the descriptors of the spawner's answer, or a sentence about its failure.
-    pub(super) fn order(&self, order: Order<'_>) -> Result<Vec<OwnedFd>, String> {
-        let ordered = self.spawner.order(order, Deadline::within(ANSWERS_WITHIN));
+    pub(super) fn send_order(&self, order: Order<'_>) -> Result<Vec<OwnedFd>, String> {
+        let ordered = self
+            .spawner
+            .send_order(order, Deadline::within(ANSWERS_WITHIN));
         ordered.map_err(|e| e.to_string())
     }
 
     /// Whether a helper is known already. That helper may have left meanwhile.
     pub fn has_helper(&self, remit: &Remit, uid: u32) -> bool {
-        self.helpers().has((remit.digest(), uid))
+        self.lock_helpers().has_helper((remit.digest(), uid))
     }
 
     /// Returns whether a helper must be made for the programs of a user.
-    pub fn need(&self, remit: &Remit, uid: u32) -> HelperNeed {
+    pub fn helper_need(&self, remit: &Remit, uid: u32) -> HelperNeed {
         // RLIMIT_NPROC counts helpers, too: another helper would leave room for fewer programs.
         let counted = remit.terms.limits.processes.is_some() && !are_delegated();
         let most = if counted { 1 } else { self.of_one };
-        self.helpers().need((remit.digest(), uid), most)
+        self.lock_helpers().helper_need((remit.digest(), uid), most)
     }
 
     /// Makes the spawner create a helper. Does nothing if `need` is a first helper, and that exists by now. Blocks for some
@@ -143,9 +145,9 @@ impl Owners {
         if need == HelperNeed::Another {
             return self.add_helper(remit, uid, by);
         }
-        let mut making = self.making();
+        let mut making = self.lock_making();
         while making.contains(&key) && !by.has_passed() {
-            let woken = self.made.wait_timeout(making, by.left());
+            let woken = self.made.wait_timeout(making, by.time_left());
             making = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
         if self.has_helper(remit, uid) {
@@ -155,7 +157,7 @@ impl Owners {
         drop(making);
         let added = self.add_helper(remit, uid, by);
         if is_first {
-            self.making().remove(&key);
+            self.lock_making().remove(&key);
             self.made.notify_all();
         }
         added
@@ -163,8 +165,10 @@ impl Owners {
 
     fn add_helper(&self, remit: &Remit, uid: u32, by: Deadline) -> Result<(), NotDone> {
         let key = (remit.digest(), uid);
-        let (digest, host) = remit.asked_by();
-        let made = self.spawner.order(Order::Helper { digest, uid, host }, by);
+        let (digest, host) = remit.spawner_key();
+        let made = self
+            .spawner
+            .send_order(Order::Helper { digest, uid, host }, by);
         let helper = made.and_then(|mut sent| {
             let lacks = || NotDone::NotNow("the spawner has sent no helper".into());
             sent.pop().ok_or_else(lacks)
@@ -172,7 +176,7 @@ impl Owners {
         let helper = helper?;
         self.forget_those_that_left();
         let helper = HelperLink::new(helper, &self.idle);
-        let leave = self.helpers().add(key, helper);
+        let leave = self.lock_helpers().add_helper(key, helper);
         // Close these without holding the lock, because event loops wait for it.
         drop(leave);
         Ok(())
@@ -180,11 +184,11 @@ impl Owners {
 
     /// Forgets helpers that have left: there may never be another request for their users.
     fn forget_those_that_left(&self) {
-        let known = self.helpers().list();
+        let known = self.lock_helpers().list_helpers();
         let gone: Vec<_> = known.into_iter().filter(|(_, h)| h.is_over()).collect();
-        let mut helpers = self.helpers();
+        let mut helpers = self.lock_helpers();
         gone.iter()
-            .for_each(|(key, helper)| helpers.forget(*key, helper));
+            .for_each(|(key, helper)| helpers.forget_helper(*key, helper));
         drop(helpers);
     }
 
@@ -194,7 +198,7 @@ impl Owners {
     /// # Errors
     /// The spawner makes no listener. The error is a sentence for the log.
     pub fn make_listener(&self) -> Result<NamelessListener, String> {
-        let made = <[OwnedFd; 2]>::try_from(self.order(Order::Listener)?);
+        let made = <[OwnedFd; 2]>::try_from(self.send_order(Order::Listener)?);
         let [listener, file] = made.map_err(|_| "the spawner has sent no socket")?;
         Ok(NamelessListener { listener, file })
     }
@@ -212,24 +216,32 @@ impl Owners {
         by: Deadline,
     ) -> Result<Child, Box<FailedLaunch>> {
         let key = (remit.digest(), uid);
-        let helper = self.helpers().ask(key);
-        let ask = |helper| start(helper, remit, (&launch, by), stdio);
+        let helper = self.lock_helpers().helper_for_start(key);
+        let ask = |helper| send_start(helper, remit, (&launch, by), stdio);
         match helper.as_ref().map_or(Err(Errno::NOTCONN), ask) {
-            Ok(connection) => Ok(Child::remote(RemoteChild::new(connection, Some(launch)))),
+            Ok(connection) => Ok(Child::from_remote(RemoteChild::new(
+                connection,
+                Some(launch),
+            ))),
             Err(errno) => {
-                let error = self.failed(key, helper, errno);
+                let error = self.handle_failure(key, helper, errno);
                 Err(Box::new(FailedLaunch { error, launch }))
             }
         }
     }
 
     /// Returns the error for an order that did not reach a helper. Forgets a helper that has gone.
-    fn failed(&self, key: HelperKey, helper: Option<Arc<HelperLink>>, errno: Errno) -> StartError {
+    fn handle_failure(
+        &self,
+        key: HelperKey,
+        helper: Option<Arc<HelperLink>>,
+        errno: Errno,
+    ) -> StartError {
         let stage = match errno {
             Errno::MSGSIZE => StartStage::Environment,
             Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => {
                 if let Some(helper) = helper {
-                    self.helpers().forget(key, &helper);
+                    self.lock_helpers().forget_helper(key, &helper);
                 }
                 StartStage::Helper
             }
@@ -247,7 +259,7 @@ impl Owners {
     ///
     /// # Errors
     /// Like [`launch`](Self::launch).
-    pub fn load(
+    pub fn load_template(
         &self,
         remit: &Remit,
         uid: u32,
@@ -262,28 +274,28 @@ impl Owners {
             since,
         };
         let key = (remit.digest(), uid);
-        let helper = self.helpers().ask_first(key);
+        let helper = self.lock_helpers().helper_for_load(key);
         let ask = |helper: &Arc<HelperLink>| {
             let parts = [&[HelperOrder::TEMPLATE][..], &order.encode()];
-            helper.ask(&parts, stdio)
+            helper.send_order(&parts, stdio)
         };
         match helper.as_ref().map_or(Err(Errno::NOTCONN), ask) {
             Ok(connection) => Ok(TemplateUnderWay::new(connection, uses)),
-            Err(errno) => Err(self.failed(key, helper, errno)),
+            Err(errno) => Err(self.handle_failure(key, helper, errno)),
         }
     }
 
-    fn helpers(&self) -> MutexGuard<'_, KnownHelpers> {
+    fn lock_helpers(&self) -> MutexGuard<'_, KnownHelpers> {
         self.helpers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn making(&self) -> MutexGuard<'_, HashSet<HelperKey>> {
+    fn lock_making(&self) -> MutexGuard<'_, HashSet<HelperKey>> {
         self.making.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Sends a start to a helper. Returns the program's connection.
-fn start(
+fn send_start(
     helper: &Arc<HelperLink>,
     remit: &Remit,
     (launch, by): (&Launch, Deadline),
@@ -294,10 +306,10 @@ fn start(
         [runs, script] if remit.is_run_by(script, runs) => &launch.args[1..],
         args => args,
     };
-    let head = HelperOrder::start(args.len() - 1, launch.knocks, launch.priority, by);
+    let head = HelperOrder::encode_start(args.len() - 1, launch.knocks, launch.priority, by);
     let head = head.ok_or(Errno::MSGSIZE)?;
     let mut parts = vec![&head[..]];
     parts.extend(args.iter().map(|arg| arg.as_bytes_with_nul()));
-    parts.push(launch.env.bytes());
-    helper.ask(&parts, stdio)
+    parts.push(launch.env.as_bytes());
+    helper.send_order(&parts, stdio)
 }

@@ -16,7 +16,7 @@ use super::{
     modules::{self, WorkerProgram},
     program::{CheckedProgram, HelperTerms, NotChecked},
     remit::Terms,
-    running::{ProgramEvent, SupervisedProgram, failed},
+    running::{ProgramEvent, SupervisedProgram, failure_report},
     warm::templates::HelperTemplates,
 };
 use crate::{
@@ -26,8 +26,8 @@ use crate::{
     remote::{
         connection::{HelperEnd, IdleEnds},
         deadline::ANSWERS_WITHIN,
-        message::{HelperOrder, MOST, OrderAnswer, ProgramReport, StartOrder, receive},
-        shortage::{is_short, pause},
+        message::{HelperOrder, MOST, OrderAnswer, ProgramReport, StartOrder, receive_message},
+        shortage::{is_short, pause_for_shortage},
     },
     sandbox::{self, Ipc, Prepared},
 };
@@ -79,27 +79,27 @@ struct Helper<'r> {
 ///
 /// # Errors
 /// The process could not become the user, and has started nothing. The error is a sentence for the log.
-pub(super) fn serve(
+pub(super) fn run_helper(
     remit: &Remit,
     uid: u32,
     (socket, host): (OwnedFd, Option<WorkerProgram>),
     group: Option<&Path>,
 ) -> Result<(), String> {
-    let user = match who(remit, uid) {
+    let user = match resolve_user(remit, uid) {
         Ok(user) => user,
-        Err(not) => return errand::tell(&socket, &not, &[]),
+        Err(not) => return errand::send_answer(&socket, &not, &[]),
     };
     let mut helper = match set_up(remit, &user, host, group) {
         Ok(helper) => helper,
         Err(SetupFailure { words, is_short }) => {
             if is_short {
-                errand::tell(&socket, &OrderAnswer::NotNow(words.clone()), &[])?;
+                errand::send_answer(&socket, &OrderAnswer::NotNow(words.clone()), &[])?;
             }
             return Err(words);
         }
     };
-    errand::tell(&socket, &OrderAnswer::Done, &[])?;
-    let ended = helper.run(&socket);
+    errand::send_answer(&socket, &OrderAnswer::Done, &[])?;
+    let ended = helper.serve_orders(&socket);
     ended.map_err(|e| format!("waiting for the server: {e}"))
 }
 
@@ -111,7 +111,7 @@ struct SetupFailure {
 }
 
 impl SetupFailure {
-    fn of(what: &'static str) -> impl Fn(io::Error) -> Self {
+    fn during_step(what: &'static str) -> impl Fn(io::Error) -> Self {
         move |e| Self {
             words: format!("{what}: {e}"),
             is_short: Errno::from_io_error(&e).is_some_and(is_short),
@@ -135,15 +135,15 @@ fn set_up<'r>(
     host: Option<WorkerProgram>,
     group: Option<&Path>,
 ) -> Result<Helper<'r>, SetupFailure> {
-    let io = SetupFailure::of;
+    let io = SetupFailure::during_step;
     let spawner = getppid();
     let terms = &remit.terms;
     if let Some(group) = group {
-        cgroups::enter(group).map_err(io("entering its control group"))?;
+        cgroups::enter_group(group).map_err(io("entering its control group"))?;
     }
     let (prepared, refused) = prepare_or_refuse(remit, host.as_ref())?;
     let ipc = match &prepared {
-        Some(prepared) => prepared.ipc(),
+        Some(prepared) => prepared.ipc_namespace(),
         None if terms.sandbox == Sandbox::Standard => sandbox::enter_ipc(),
         None => Ipc::Machine,
     };
@@ -194,7 +194,7 @@ fn set_up<'r>(
 /// Closes the memory of this process to others, and ties the process to the spawner. Called after the change of user, because
 /// the kernel resets both with it.
 fn close_itself(spawner: Option<Pid>) -> Result<(), SetupFailure> {
-    let io = SetupFailure::of;
+    let io = SetupFailure::during_step;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|e| io("closing its memory")(e.into()))?;
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| io("prctl")(e.into()))?;
@@ -207,12 +207,12 @@ fn close_itself(spawner: Option<Pid>) -> Result<(), SetupFailure> {
 }
 
 /// Returns the user that this process must become, if the remit's folder is there.
-fn who(remit: &Remit, uid: u32) -> Result<Identity, OrderAnswer> {
-    remit.folder().map_err(|e| match e.shortage() {
+fn resolve_user(remit: &Remit, uid: u32) -> Result<Identity, OrderAnswer> {
+    remit.resolve_folder().map_err(|e| match e.shortage() {
         Some(_) => OrderAnswer::NotNow(e.to_string()),
         None => OrderAnswer::Denied(e.to_string()),
     })?;
-    remit.identity(uid).map_err(|e| match e {
+    remit.resolve_identity(uid).map_err(|e| match e {
         NotDone::Denied(why) => OrderAnswer::Denied(why),
         e => OrderAnswer::NotNow(e.to_string()),
     })
@@ -225,8 +225,8 @@ fn prepare(remit: &Remit, host: Option<&WorkerProgram>) -> io::Result<Option<Pre
     };
     let interpreters = remit.terms.interpreters.iter();
     let interpreters: Vec<_> = interpreters.map(|(_, path)| path.as_path()).collect();
-    let worker = modules::strict(remit, host);
-    let folder = remit.folder().map_err(io::Error::other)?;
+    let worker = modules::worker_access(remit, host);
+    let folder = remit.resolve_folder().map_err(io::Error::other)?;
     strict.prepare(&folder, &interpreters, worker).map(Some)
 }
 
@@ -238,7 +238,7 @@ fn prepare_or_refuse(
     remit: &Remit,
     host: Option<&WorkerProgram>,
 ) -> Result<(Option<Prepared>, Option<String>), SetupFailure> {
-    let failed = SetupFailure::of("confining programs");
+    let failed = SetupFailure::during_step("confining programs");
     match prepare(remit, host) {
         Ok(prepared) => Ok((prepared, None)),
         Err(e) if is_about_a_file(&e) => Ok((None, Some(failed(e).words))),
@@ -267,7 +267,7 @@ fn confine(
             prepared.confine()?;
             direct.set_ruleset(prepared.ruleset);
             Ok((
-                ListedFiles::of(prepared.changes),
+                ListedFiles::from_watch(prepared.changes),
                 prepared.worker.map(Arc::new),
             ))
         }
@@ -281,46 +281,49 @@ fn confine(
 }
 
 impl Helper<'_> {
-    fn run(&mut self, socket: &OwnedFd) -> io::Result<()> {
+    fn serve_orders(&mut self, socket: &OwnedFd) -> io::Result<()> {
         let made = Instant::now();
-        let idle = idle();
+        let idle = idle_timeout();
         // The requester of this helper sends its first order within this deadline, or has given up.
         let mut asked = (made, ANSWERS_WITHIN);
         let mut open = true;
         let is_strict = self.terms.remit.terms.strict.is_some();
-        let life = match self.listed.watch() {
+        let life = match self.listed.file_watch() {
             None if is_strict => idle,
             _ => LIFE,
         };
         loop {
-            let (is_asked, mut ready) = self.wait(open.then_some(socket), asked.1)?;
-            self.idle.look(&mut ready);
+            let (is_asked, mut ready) = self.wait_for_events(open.then_some(socket), asked.1)?;
+            self.idle.drop_ready(&mut ready);
             if self.listed.are_replaced() {
                 self.templates.retire();
             }
             for mut program in std::mem::take(&mut self.programs) {
                 let (direct, listed) = (&mut self.direct, &mut self.listed);
-                match program.turn(&mut ready, direct, listed, self.terms.own_ids) {
+                match program.handle_events(&mut ready, direct, listed, self.terms.own_ids) {
                     ProgramEvent::Goes => self.programs.push(program),
-                    ProgramEvent::Ended => self.idle.keep(program.socket),
+                    ProgramEvent::Ended => self.idle.keep_connection(program.socket),
                     ProgramEvent::Gone => {}
                 }
             }
             let begun =
                 self.templates
                     .turn(&self.terms, &mut ready, &mut self.idle, &mut self.buffer);
-            self.programs
-                .extend(begun.into_iter().map(SupervisedProgram::begun));
+            self.programs.extend(
+                begun
+                    .into_iter()
+                    .map(SupervisedProgram::from_template_child),
+            );
             if is_asked {
                 asked = (Instant::now(), idle);
-                open = self.take(socket);
+                open = self.handle_order(socket);
             }
             let is_idle = self.is_done() && asked.0.elapsed() >= asked.1;
             let is_old = made.elapsed() >= life || self.listed.are_replaced();
             if open && (is_idle || is_old || self.leaves) {
                 // Later orders learn that there is no helper. Orders that came before are still in the socket.
                 let _ = shutdown(socket, Shutdown::Read);
-                while self.take(socket) {}
+                while self.handle_order(socket) {}
                 open = false;
             }
             if !open {
@@ -339,16 +342,16 @@ impl Helper<'_> {
 
     /// Waits until there is something to do. Returns whether the server has sent an order, and which other descriptors are
     /// ready, in the order of their registration.
-    fn wait(
+    fn wait_for_events(
         &mut self,
         socket: Option<&OwnedFd>,
         idle: Duration,
     ) -> io::Result<(bool, std::vec::IntoIter<bool>)> {
-        let left = self.programs.iter().map(SupervisedProgram::left);
+        let left = self.programs.iter().map(SupervisedProgram::time_left);
         let patience = Timespec::try_from(left.fold(idle, Duration::min)).ok();
         let mut fds = Vec::with_capacity(2 * self.programs.len() + 16);
         fds.extend(socket.map(|socket| PollFd::new(socket, PollFlags::IN)));
-        let watched = self.listed.watch().filter(|_| socket.is_some());
+        let watched = self.listed.file_watch().filter(|_| socket.is_some());
         let is_watched = watched.is_some();
         fds.extend(watched.map(|changes| PollFd::new(changes, PollFlags::IN)));
         self.idle.wait_for(&mut fds);
@@ -358,7 +361,7 @@ impl Helper<'_> {
             Ok(_) => true,
             Err(Errno::INTR) => false,
             Err(e) if is_short(e) => {
-                pause();
+                pause_for_shortage();
                 false
             }
             Err(e) => return Err(e.into()),
@@ -367,25 +370,25 @@ impl Helper<'_> {
         let mut ready = ready.collect::<Vec<_>>().into_iter();
         let asked = socket.is_some() && ready.next().unwrap_or_default();
         if is_watched && ready.next().unwrap_or_default() {
-            self.listed.look();
+            self.listed.check_replaced();
         }
         Ok((asked, ready))
     }
 
     /// Takes one message. Returns whether there may be more.
-    fn take(&mut self, socket: &OwnedFd) -> bool {
-        let received = receive(socket.as_fd(), &mut self.buffer, RecvFlags::DONTWAIT);
+    fn handle_order(&mut self, socket: &OwnedFd) -> bool {
+        let received = receive_message(socket.as_fd(), &mut self.buffer, RecvFlags::DONTWAIT);
         let (n, fds) = match received {
             Err(Errno::INTR | Errno::AGAIN) => return true,
             Err(e) if is_short(e) => {
-                pause();
+                pause_for_shortage();
                 return true;
             }
             Err(_) | Ok((0, _)) => return false,
             Ok(got) => got,
         };
         let message = self.buffer.get(..n);
-        let named = message.and_then(|message| self.idle.named(message, fds));
+        let named = message.and_then(|message| self.idle.take_named(message, fds));
         // A message that is not understood gets no answer: its connection closes.
         if let Some((socket, order, stdio)) = named {
             let stdio = stdio.each_ref();
@@ -405,7 +408,7 @@ impl Helper<'_> {
 
     fn run_program(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3], socket: HelperEnd) {
         let [_, output, _] = stdio;
-        let started = match (&self.refused, modules::asked_for(order)) {
+        let started = match (&self.refused, modules::asks_for_modules(order)) {
             (Some(why), _) => {
                 let why = ProgramReport::Denied(why.clone());
                 self.leaves = true;
@@ -418,13 +421,13 @@ impl Helper<'_> {
         match started {
             Ok(child) => self
                 .programs
-                .push(SupervisedProgram::launched(child, socket)),
+                .push(SupervisedProgram::from_launch(child, socket)),
             Err(why) => {
                 // Knock before the report: after it, the next program may use this pipe.
                 if order.knocks {
-                    knock(output);
+                    knock_on_output(output);
                 }
-                socket.tell(&self.listed.refusal(why).encode(), &[]);
+                socket.send_report(&self.listed.refusal(why).encode(), &[]);
             }
         }
     }
@@ -432,14 +435,15 @@ impl Helper<'_> {
     /// Launches the program of an order, if the order is permitted.
     fn launch(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3]) -> Result<Child, ProgramReport> {
         let HelperTerms { remit, uid, .. } = self.terms;
-        let program = CheckedProgram::of(order, remit, uid).map_err(NotChecked::report)?;
+        let program =
+            CheckedProgram::from_order(order, remit, uid).map_err(NotChecked::into_report)?;
         let launch = Launch {
             knocks: order.knocks,
             priority: order.priority,
-            ..program.launch(&self.terms)
+            ..program.into_launch(&self.terms)
         };
         let launched = self.direct.launch(launch, stdio.map(AsFd::as_fd));
-        launched.map_err(|e| failed(&e.error))
+        launched.map_err(|e| failure_report(&e.error))
     }
 
     /// Starts the worker of the route's modules.
@@ -450,23 +454,23 @@ impl Helper<'_> {
     ) -> Result<Child, ProgramReport> {
         self.leaves |= matches!(self.host, Some(Err(_)));
         let remit = self.terms.remit;
-        let given = modules::found(order, remit, self.host.as_ref());
+        let given = modules::resolve_worker(order, remit, self.host.as_ref());
         let given = given.map_err(ProgramReport::Denied)?;
         let strict = remit.terms.strict.is_some();
         let stdio = stdio.map(AsFd::as_fd);
         if strict {
             self.direct.exchange_ruleset(&mut self.workers);
         }
-        let started = modules::start(&mut self.direct, remit, given, stdio);
+        let started = modules::start_worker(&mut self.direct, remit, given, stdio);
         if strict {
             self.direct.exchange_ruleset(&mut self.workers);
         }
-        started.map_err(|e| failed(&e))
+        started.map_err(|e| failure_report(&e))
     }
 }
 
 /// Writes a byte to wake the server, which waits for output. Does not block, because the pipe from the server may be full.
-fn knock(output: &OwnedFd) {
+fn knock_on_output(output: &OwnedFd) {
     let mut room = [PollFd::new(output, PollFlags::OUT)];
     if poll(&mut room, Some(&Timespec::default())).is_ok()
         && room[0].revents().contains(PollFlags::OUT)
@@ -476,7 +480,7 @@ fn knock(output: &OwnedFd) {
 }
 
 /// Returns [`IDLE`]. A test may set a shorter time in a debug build.
-fn idle() -> Duration {
+fn idle_timeout() -> Duration {
     if cfg!(debug_assertions)
         && let Ok(asked) = std::env::var("GALGO_TEST_HELPER_IDLE")
     {

@@ -64,7 +64,7 @@ impl HelperPool {
 impl KnownHelpers {
     /// Returns whether a helper must be made before the next start, or in parallel if there are fewer than `most`. Asks for
     /// another helper once, until it has come.
-    pub(super) fn need(&mut self, key: HelperKey, most: usize) -> HelperNeed {
+    pub(super) fn helper_need(&mut self, key: HelperKey, most: usize) -> HelperNeed {
         let Some(pool) = self.all.get_mut(&key) else {
             return HelperNeed::First;
         };
@@ -78,22 +78,22 @@ impl KnownHelpers {
         }
     }
 
-    pub(super) fn has(&self, key: HelperKey) -> bool {
+    pub(super) fn has_helper(&self, key: HelperKey) -> bool {
         self.all.contains_key(&key)
     }
 
     /// Returns the helper for the start of a program.
-    pub(super) fn ask(&mut self, key: HelperKey) -> Option<Arc<HelperLink>> {
-        self.pool(key)?.least_busy().cloned()
+    pub(super) fn helper_for_start(&mut self, key: HelperKey) -> Option<Arc<HelperLink>> {
+        self.find_pool(key)?.least_busy().cloned()
     }
 
     /// Returns the helper for loading a program. It is always the first: its earlier templates have told it what later ones may
     /// load.
-    pub(super) fn ask_first(&mut self, key: HelperKey) -> Option<Arc<HelperLink>> {
-        self.pool(key)?.links.first().cloned()
+    pub(super) fn helper_for_load(&mut self, key: HelperKey) -> Option<Arc<HelperLink>> {
+        self.find_pool(key)?.links.first().cloned()
     }
 
-    fn pool(&mut self, key: HelperKey) -> Option<&mut HelperPool> {
+    fn find_pool(&mut self, key: HelperKey) -> Option<&mut HelperPool> {
         self.asked += 1;
         let pool = self.all.get_mut(&key)?;
         pool.asked = self.asked;
@@ -101,14 +101,18 @@ impl KnownHelpers {
     }
 
     /// Returns all helpers.
-    pub(super) fn list(&self) -> Vec<(HelperKey, Arc<HelperLink>)> {
+    pub(super) fn list_helpers(&self) -> Vec<(HelperKey, Arc<HelperLink>)> {
         let all = self.all.iter();
         let all = all.flat_map(|(key, pool)| pool.links.iter().map(|link| (*key, link.clone())));
         all.collect()
     }
 
     /// Adds a new helper. If too many others are idle, removes and returns the idle helpers with the oldest lookup.
-    pub(super) fn add(&mut self, key: HelperKey, link: Arc<HelperLink>) -> Vec<Arc<HelperLink>> {
+    pub(super) fn add_helper(
+        &mut self,
+        key: HelperKey,
+        link: Arc<HelperLink>,
+    ) -> Vec<Arc<HelperLink>> {
         let others = self.all.iter().filter(|(other, _)| **other != key);
         let idle = others.filter(|(_, pool)| pool.is_idle());
         let (most, oldest) = idle.fold((0, None), |(n, oldest), (key, pool)| {
@@ -127,7 +131,7 @@ impl KnownHelpers {
     }
 
     /// Forgets a helper that has gone. Other helpers with the same key stay.
-    pub(super) fn forget(&mut self, key: HelperKey, gone: &Arc<HelperLink>) {
+    pub(super) fn forget_helper(&mut self, key: HelperKey, gone: &Arc<HelperLink>) {
         let Some(pool) = self.all.get_mut(&key) else {
             return;
         };
@@ -143,11 +147,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::remote::message::pair;
+    use crate::remote::message::socket_pair;
     use std::os::fd::AsFd;
 
     fn link() -> Arc<HelperLink> {
-        HelperLink::new(pair().unwrap().0, &Arc::default())
+        HelperLink::new(socket_pair().unwrap().0, &Arc::default())
     }
 
     #[test]
@@ -156,43 +160,49 @@ mod tests {
         let key = |n: usize| (n as u64, 1000);
         // This helper has a program.
         let busy = link();
-        assert!(known.add(key(0), busy.clone()).is_empty());
+        assert!(known.add_helper(key(0), busy.clone()).is_empty());
         for n in 1..=MOST {
-            assert!(known.add(key(n), link()).is_empty());
+            assert!(known.add_helper(key(n), link()).is_empty());
         }
         // After this lookup the next key is the oldest.
-        assert!(known.ask(key(1)).is_some());
-        let leaves = known.add(key(MOST + 1), link());
-        assert!(leaves.len() == 1 && Arc::strong_count(&leaves[0]) == 1 && !known.has(key(2)));
-        assert!([0, 1, 3, MOST + 1].iter().all(|n| known.has(key(*n))));
+        assert!(known.helper_for_start(key(1)).is_some());
+        let leaves = known.add_helper(key(MOST + 1), link());
+        assert!(
+            leaves.len() == 1 && Arc::strong_count(&leaves[0]) == 1 && !known.has_helper(key(2))
+        );
+        assert!(
+            [0, 1, 3, MOST + 1]
+                .iter()
+                .all(|n| known.has_helper(key(*n)))
+        );
         // A helper that is about to be used stays.
-        let asked = known.ask(key(3));
-        assert!(known.add(key(MOST + 2), link()).is_empty());
-        assert_eq!(known.add(key(MOST + 3), link()).len(), 1);
-        assert!(asked.is_some() && known.has(key(3)) && !known.has(key(4)));
+        let asked = known.helper_for_start(key(3));
+        assert!(known.add_helper(key(MOST + 2), link()).is_empty());
+        assert_eq!(known.add_helper(key(MOST + 3), link()).len(), 1);
+        assert!(asked.is_some() && known.has_helper(key(3)) && !known.has_helper(key(4)));
     }
 
     #[test]
     fn several_of_one_user_leave_together_and_not_for_each_other() {
         let mut known = KnownHelpers::default();
         for n in 0..MOST {
-            assert!(known.add((1, 1), link()).is_empty(), "{n}");
+            assert!(known.add_helper((1, 1), link()).is_empty(), "{n}");
         }
-        assert!(known.add((1, 1), link()).is_empty());
-        assert_eq!(known.add((2, 2), link()).len(), MOST + 1);
-        assert!(known.list().len() == 1 && known.has((2, 2)));
+        assert!(known.add_helper((1, 1), link()).is_empty());
+        assert_eq!(known.add_helper((2, 2), link()).len(), MOST + 1);
+        assert!(known.list_helpers().len() == 1 && known.has_helper((2, 2)));
     }
 
     #[test]
     fn one_that_has_gone_is_forgotten_and_its_successor_is_not() {
         let mut known = KnownHelpers::default();
         let (gone, next) = (link(), link());
-        known.add((1, 1), gone.clone());
-        known.add((1, 1), next.clone());
-        known.forget((1, 1), &gone);
-        assert!(known.has((1, 1)));
-        known.forget((1, 1), &next);
-        assert!(known.list().is_empty() && known.ask((1, 1)).is_none());
+        known.add_helper((1, 1), gone.clone());
+        known.add_helper((1, 1), next.clone());
+        known.forget_helper((1, 1), &gone);
+        assert!(known.has_helper((1, 1)));
+        known.forget_helper((1, 1), &next);
+        assert!(known.list_helpers().is_empty() && known.helper_for_start((1, 1)).is_none());
     }
 
     #[test]
@@ -200,37 +210,38 @@ mod tests {
         let (known, mut helpers) = (&mut KnownHelpers::default(), Vec::new());
         let key = (1, 1);
         let mut add = |known: &mut KnownHelpers| {
-            let (ours, theirs) = pair().unwrap();
-            known.add(key, HelperLink::new(ours, &Arc::default()));
+            let (ours, theirs) = socket_pair().unwrap();
+            known.add_helper(key, HelperLink::new(ours, &Arc::default()));
             helpers.push(theirs);
         };
         let start = |known: &mut KnownHelpers| {
-            let link = known.ask(key).unwrap();
+            let link = known.helper_for_start(key).unwrap();
             let null = std::fs::File::open("/dev/null").unwrap();
-            link.ask(&[b"x"], [null.as_fd(); 3]).unwrap()
+            link.send_order(&[b"x"], [null.as_fd(); 3]).unwrap()
         };
-        assert_eq!(known.need(key, 2), HelperNeed::First);
+        assert_eq!(known.helper_need(key, 2), HelperNeed::First);
         add(known);
         let _few: Vec<_> = (1..BUSY).map(|_| start(known)).collect();
-        assert_eq!(known.need(key, 2), HelperNeed::Enough);
+        assert_eq!(known.helper_need(key, 2), HelperNeed::Enough);
         let one_more = start(known);
         // The other helper is being made during the next look.
-        assert_eq!(known.need(key, 2), HelperNeed::Another);
-        assert_eq!(known.need(key, 2), HelperNeed::Enough);
+        assert_eq!(known.helper_need(key, 2), HelperNeed::Another);
+        assert_eq!(known.helper_need(key, 2), HelperNeed::Enough);
         add(known);
-        let [first, second] = [known.ask_first(key), known.ask(key)].map(Option::unwrap);
+        let [first, second] =
+            [known.helper_for_load(key), known.helper_for_start(key)].map(Option::unwrap);
         assert!(!Arc::ptr_eq(&first, &second));
         // Prefers the helper with fewer programs, and on a tie the first.
         let _many: Vec<_> = (0..BUSY).map(|_| start(known)).collect();
         assert_eq!([&first, &second].map(|link| link.programs()), [BUSY; 2]);
-        assert!(Arc::ptr_eq(&known.ask(key).unwrap(), &first));
+        assert!(Arc::ptr_eq(&known.helper_for_start(key).unwrap(), &first));
         // Stays within the limit.
-        assert_eq!(known.need(key, 2), HelperNeed::Enough);
+        assert_eq!(known.helper_need(key, 2), HelperNeed::Enough);
         // After a helper has left, another may be made, unless the first is less busy.
-        known.forget(key, &second);
+        known.forget_helper(key, &second);
         drop(one_more);
-        assert_eq!(known.need(key, 2), HelperNeed::Enough);
+        assert_eq!(known.helper_need(key, 2), HelperNeed::Enough);
         let _one_more = start(known);
-        assert_eq!(known.need(key, 2), HelperNeed::Another);
+        assert_eq!(known.helper_need(key, 2), HelperNeed::Another);
     }
 }

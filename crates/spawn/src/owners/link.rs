@@ -4,9 +4,9 @@
 //! after its deadline is dropped, with its descriptors: a helper without a socket ends.
 
 use crate::remote::{
-    deadline::{Deadline, patience},
-    message::{Order, OrderAnswer, REPORT, Received, receive_all, send},
-    shortage::{is_short, pause},
+    deadline::{Deadline, to_timespec},
+    message::{Order, OrderAnswer, REPORT, Received, receive_all, send_message},
+    shortage::{is_short, pause_for_shortage},
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -75,16 +75,20 @@ impl SpawnerLink {
     ///
     /// # Errors
     /// The order was not done.
-    pub(super) fn order(&self, order: Order<'_>, by: Deadline) -> Result<Vec<OwnedFd>, NotDone> {
-        let mut orders = self.orders();
+    pub(super) fn send_order(
+        &self,
+        order: Order<'_>,
+        by: Deadline,
+    ) -> Result<Vec<OwnedFd>, NotDone> {
+        let mut orders = self.lock_orders();
         orders.last = orders.last.wrapping_add(1);
         let number = orders.last;
         orders.waiting.insert(number, None);
         drop(orders);
         let answered = self
-            .ask(number, order, by)
-            .and_then(|()| self.answer(number, by));
-        self.orders().waiting.remove(&number);
+            .write_order(number, order, by)
+            .and_then(|()| self.wait_for_answer(number, by));
+        self.lock_orders().waiting.remove(&number);
         let late = || {
             NotDone::NotNow(
                 "the spawner, which makes the processes that start programs, does not answer: it is stopped or hangs".into(),
@@ -103,12 +107,12 @@ impl SpawnerLink {
         }
     }
 
-    fn ask(&self, number: u32, order: Order<'_>, by: Deadline) -> Result<(), Errno> {
+    fn write_order(&self, number: u32, order: Order<'_>, by: Deadline) -> Result<(), Errno> {
         // The spawner gets an earlier deadline, so that it can report an errand as late before this deadline passes.
-        let head = [&number.to_ne_bytes()[..], &by.before().encode()].concat();
+        let head = [&number.to_ne_bytes()[..], &by.with_margin().encode()].concat();
         let order = order.encode();
         let send = || {
-            send(
+            send_message(
                 self.socket.as_fd(),
                 &[&head, &order],
                 &[],
@@ -117,8 +121,8 @@ impl SpawnerLink {
         };
         loop {
             match send() {
-                Err(Errno::AGAIN) => self.wait(PollFlags::OUT, by)?,
-                Err(e) if is_short(e) => pause(),
+                Err(Errno::AGAIN) => self.wait_until_ready(PollFlags::OUT, by)?,
+                Err(e) if is_short(e) => pause_for_shortage(),
                 sent => return sent,
             }
             if by.has_passed() {
@@ -127,8 +131,8 @@ impl SpawnerLink {
         }
     }
 
-    fn answer(&self, number: u32, by: Deadline) -> Result<AnswerWithFiles, Errno> {
-        let mut orders = self.orders();
+    fn wait_for_answer(&self, number: u32, by: Deadline) -> Result<AnswerWithFiles, Errno> {
+        let mut orders = self.lock_orders();
         loop {
             if let Some(answer) = orders.waiting.get_mut(&number).and_then(Option::take) {
                 return Ok(answer);
@@ -137,14 +141,16 @@ impl SpawnerLink {
                 return Err(Errno::TIMEDOUT);
             }
             if orders.is_read {
-                let waited = self.told.wait_timeout(orders, by.left());
+                let waited = self.told.wait_timeout(orders, by.time_left());
                 orders = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
             orders.is_read = true;
             drop(orders);
-            let read = self.wait(PollFlags::IN, by).and_then(|()| self.read());
-            orders = self.orders();
+            let read = self
+                .wait_until_ready(PollFlags::IN, by)
+                .and_then(|()| self.read());
+            orders = self.lock_orders();
             orders.is_read = false;
             self.told.notify_all();
             if let Some((number, answer)) = read?
@@ -156,12 +162,12 @@ impl SpawnerLink {
     }
 
     /// Waits until the socket is readable or writable, or the deadline has passed.
-    fn wait(&self, what: PollFlags, by: Deadline) -> Result<(), Errno> {
+    fn wait_until_ready(&self, what: PollFlags, by: Deadline) -> Result<(), Errno> {
         match poll(
             &mut [PollFd::new(&self.socket, what)],
-            Some(&patience(by.left())),
+            Some(&to_timespec(by.time_left())),
         ) {
-            Err(e) if is_short(e) => pause(),
+            Err(e) if is_short(e) => pause_for_shortage(),
             Err(Errno::INTR) | Ok(_) => {}
             Err(e) => return Err(e),
         }
@@ -174,7 +180,7 @@ impl SpawnerLink {
         match receive_all(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(e) if is_short(e) => {
-                pause();
+                pause_for_shortage();
                 Ok(None)
             }
             Err(e) => Err(e),
@@ -198,7 +204,7 @@ impl SpawnerLink {
         }
     }
 
-    fn orders(&self) -> MutexGuard<'_, Orders> {
+    fn lock_orders(&self) -> MutexGuard<'_, Orders> {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -208,7 +214,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::remote::message::pair;
+    use crate::remote::message::socket_pair;
     use std::time::Duration;
 
     fn order(uid: u32) -> Order<'static> {
@@ -223,7 +229,7 @@ mod tests {
     fn taken(theirs: &OwnedFd) -> (u32, u32) {
         let mut buffer = [0; Order::NUMBERED];
         let got = receive_all(theirs.as_fd(), &mut buffer, RecvFlags::empty()).unwrap();
-        match Order::numbered(&buffer[..got.bytes]) {
+        match Order::decode_numbered(&buffer[..got.bytes]) {
             Some((number, _, Some(Order::Helper { uid, .. }))) => (number, uid),
             other => panic!("{other:?}"),
         }
@@ -231,21 +237,21 @@ mod tests {
 
     fn tell(theirs: &OwnedFd, number: u32, words: &str) {
         let answer = OrderAnswer::Denied(words.into()).encode(number);
-        send(theirs.as_fd(), &[&answer], &[], SendFlags::empty()).unwrap();
+        send_message(theirs.as_fd(), &[&answer], &[], SendFlags::empty()).unwrap();
     }
 
     #[test]
     fn each_order_waits_for_its_own_answer() {
-        let (ours, theirs) = pair().unwrap();
+        let (ours, theirs) = socket_pair().unwrap();
         let link = SpawnerLink::new(ours);
-        let late = link.order(order(0), Deadline::within(Duration::from_millis(1)));
+        let late = link.send_order(order(0), Deadline::within(Duration::from_millis(1)));
         assert!(matches!(late, Err(NotDone::NotNow(why)) if why.contains("does not answer")));
         let (of_late, _) = taken(&theirs);
         std::thread::scope(|threads| {
             let by = Deadline::within(Duration::from_secs(60));
             let asks = [1, 2, 3].map(|uid| {
                 let link = &link;
-                threads.spawn(move || (uid, link.order(order(uid), by)))
+                threads.spawn(move || (uid, link.send_order(order(uid), by)))
             });
             let mut orders = [(); 3].map(|()| taken(&theirs));
             // The answer to the late order comes first, and is dropped.
@@ -260,7 +266,7 @@ mod tests {
             }
         });
         drop(theirs);
-        let gone = link.order(order(4), Deadline::within(Duration::from_secs(60)));
+        let gone = link.send_order(order(4), Deadline::within(Duration::from_secs(60)));
         assert!(matches!(gone, Err(NotDone::NotNow(why)) if why.contains("has ended")));
     }
 }

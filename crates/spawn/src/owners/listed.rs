@@ -15,7 +15,7 @@ pub(super) struct ListedFiles {
 
 impl ListedFiles {
     /// Watches the list of a strict sandbox. Without a watch, logs the reason.
-    pub(super) fn of(watch: io::Result<ListedFileWatch>) -> Self {
+    pub(super) fn from_watch(watch: io::Result<ListedFileWatch>) -> Self {
         if let Err(e) = &watch {
             // Root makes each helper, so root's limits apply (inotify(7)).
             let limit = match e.kind() {
@@ -33,8 +33,8 @@ impl ListedFiles {
         }
     }
 
-    /// Returns the descriptor that becomes readable when it is time to [`look`](Self::look).
-    pub(super) fn watch(&self) -> Option<&ListedFileWatch> {
+    /// Returns the descriptor that becomes readable when it is time to [`check_replaced`](Self::check_replaced).
+    pub(super) fn file_watch(&self) -> Option<&ListedFileWatch> {
         self.watch.as_ref()
     }
 
@@ -44,13 +44,16 @@ impl ListedFiles {
     }
 
     /// Checks whether listed files were replaced.
-    pub(super) fn look(&mut self) {
-        self.replaced |= self.watch.as_ref().is_some_and(ListedFileWatch::any);
+    pub(super) fn check_replaced(&mut self) {
+        self.replaced |= self
+            .watch
+            .as_ref()
+            .is_some_and(ListedFileWatch::has_replaced);
     }
 
     /// Returns the report for a program that was not started.
     pub(super) fn refusal(&mut self, why: ProgramReport) -> ProgramReport {
-        self.look();
+        self.check_replaced();
         if self.replaced { STALE } else { why }
     }
 }

@@ -28,7 +28,7 @@ struct MostHelpers {
 
 impl MostHelpers {
     /// Returns the limits for a machine with this number of processors.
-    fn of(processors: usize) -> Self {
+    fn for_processors(processors: usize) -> Self {
         Self {
             // Twice the number of idle helpers, and one for each program that runs at once by default.
             all: 512 + 8 * processors,
@@ -60,7 +60,7 @@ impl MadeHelpers {
     pub(super) fn new() -> Self {
         Self {
             running: Vec::new(),
-            most: MostHelpers::of(available_parallelism().map_or(1, usize::from)),
+            most: MostHelpers::for_processors(available_parallelism().map_or(1, usize::from)),
         }
     }
 
@@ -68,7 +68,7 @@ impl MadeHelpers {
     ///
     /// # Errors
     /// There are too many helpers. The error is a sentence for the log.
-    pub(super) fn check(
+    pub(super) fn check_limits(
         &self,
         key: HelperKey,
         begun: impl Iterator<Item = HelperKey>,
@@ -98,7 +98,7 @@ impl MadeHelpers {
         ))
     }
 
-    pub(super) fn add(&mut self, helper: HelperProcess) {
+    pub(super) fn add_helper(&mut self, helper: HelperProcess) {
         self.running.push(helper);
     }
 
@@ -107,13 +107,15 @@ impl MadeHelpers {
     }
 
     /// Reaps helpers that have ended. Returns their control groups.
-    pub(super) fn reap(&mut self) -> Vec<PathBuf> {
-        let ended = self.running.extract_if(.., |helper| reap(helper.pid));
+    pub(super) fn reap_ended(&mut self) -> Vec<PathBuf> {
+        let ended = self
+            .running
+            .extract_if(.., |helper| reap_by_pid(helper.pid));
         ended.filter_map(|helper| helper.group).collect()
     }
 
     /// Kills all helpers. Returns their control groups.
-    pub(super) fn kill(&mut self) -> Vec<PathBuf> {
+    pub(super) fn kill_all(&mut self) -> Vec<PathBuf> {
         let killed = self.running.drain(..).inspect(|helper| {
             let _ = kill_process(helper.pid, Signal::KILL);
         });
@@ -122,7 +124,7 @@ impl MadeHelpers {
 }
 
 /// Reaps a child that has ended. Returns whether it is gone.
-pub(super) fn reap(pid: Pid) -> bool {
+pub(super) fn reap_by_pid(pid: Pid) -> bool {
     !matches!(waitid(WaitId::Pid(pid), ENDED), Ok(None))
 }
 
@@ -153,10 +155,10 @@ mod tests {
         };
         let (one, other) = ((1, 1), (1, 2));
         let check = |made: &MadeHelpers, key, begun: &[HelperKey], now| {
-            made.check(key, begun.iter().copied(), now)
+            made.check_limits(key, begun.iter().copied(), now)
         };
-        made.add(helper(one, now));
-        made.add(helper(one, now));
+        made.add_helper(helper(one, now));
+        made.add_helper(helper(one, now));
         assert!(check(&made, one, &[], now).is_ok());
         let refused = check(&made, one, &[one], now).unwrap_err();
         assert!(
@@ -174,12 +176,12 @@ mod tests {
     #[test]
     fn an_honest_server_is_refused_none() {
         for processors in [1, 2, 64, 1024] {
-            let most = MostHelpers::of(processors);
+            let most = MostHelpers::for_processors(processors);
             assert!(most.young >= 2 * processors && most.all > 256 + 8 * processors);
         }
         assert!(
             MadeHelpers::new()
-                .check((1, 1), iter::empty(), Instant::now())
+                .check_limits((1, 1), iter::empty(), Instant::now())
                 .is_ok()
         );
     }

@@ -44,7 +44,7 @@ pub(crate) mod warm;
 #[doc(hidden)]
 pub use crate::remote::message::read_all;
 pub use crate::remote::{
-    connection::descriptors,
+    connection::reserved_descriptors,
     deadline::{ANSWERS_WITHIN, Deadline},
     template_message::{NoTemplate, TemplateStop},
 };

@@ -21,7 +21,7 @@ pub const MODULES: &str = "modules";
 pub(super) type WorkerProgram = Result<OwnedFd, String>;
 
 /// Returns the access that a strict sandbox leaves to the worker.
-pub(super) fn strict<'a>(
+pub(super) fn worker_access<'a>(
     remit: &'a Remit,
     host: Option<&'a WorkerProgram>,
 ) -> Option<ForWorker<'a>> {
@@ -35,7 +35,7 @@ pub(super) fn strict<'a>(
 }
 
 /// Whether an order asks for the worker of modules. Such an order holds nothing else.
-pub(super) fn asked_for(order: &StartOrder) -> bool {
+pub(super) fn asks_for_modules(order: &StartOrder) -> bool {
     order.program.as_bytes() == MODULES.as_bytes()
 }
 
@@ -43,7 +43,7 @@ pub(super) fn asked_for(order: &StartOrder) -> bool {
 ///
 /// # Errors
 /// A sentence for the server.
-pub(super) fn found<'h>(
+pub(super) fn resolve_worker<'h>(
     order: &StartOrder,
     remit: &Remit,
     host: Option<&'h WorkerProgram>,
@@ -55,12 +55,12 @@ pub(super) fn found<'h>(
         return Err("the worker of modules takes no arguments and no variables".into());
     }
     let host = host.as_ref().map_err(Clone::clone)?;
-    let setup = file_of(&terms.setup).map_err(|e| format!("what it is told: {e}"))?;
+    let setup = memory_file(&terms.setup).map_err(|e| format!("what it is told: {e}"))?;
     Ok((host, setup))
 }
 
 /// Creates a file without a name that holds `bytes`.
-fn file_of(bytes: &[u8]) -> io::Result<OwnedFd> {
+fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(memfd_create("galgo-setup", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
     file.rewind()?;
@@ -69,7 +69,7 @@ fn file_of(bytes: &[u8]) -> io::Result<OwnedFd> {
 
 /// Starts the worker. Resource limits of a process would apply to all instances together, so the worker itself applies them to
 /// each instance, as far as they can be. The limits of a control group apply to all instances.
-pub(super) fn start(
+pub(super) fn start_worker(
     direct: &mut Direct,
     remit: &Remit,
     (host, setup): (&OwnedFd, OwnedFd),
@@ -77,7 +77,7 @@ pub(super) fn start(
 ) -> Result<Child, crate::StartError> {
     let text = |s: &str| CString::new(s).unwrap_or_default();
     let build = remit.terms.modules.as_ref().map_or("", |m| &*m.build);
-    direct.start(&Start {
+    direct.start_program(&Start {
         path: &text("/proc/self/fd/3"),
         args: &["galgo-wasm", MODULES, build].map(text),
         env: &EnvBlock::default(),

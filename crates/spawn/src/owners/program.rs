@@ -43,7 +43,7 @@ pub(super) enum NotChecked {
 }
 
 impl NotChecked {
-    pub(super) fn report(self) -> ProgramReport {
+    pub(super) fn into_report(self) -> ProgramReport {
         match self {
             Self::Denied(why) => ProgramReport::Denied(why),
             Self::Short(e) => ProgramReport::Failed(StartStage::Descriptors, e.raw_os_error()),
@@ -77,12 +77,16 @@ impl CheckedProgram {
     ///
     /// # Errors
     /// The program may not be started, or could not be checked.
-    pub(super) fn of(order: &StartOrder, remit: &Remit, uid: u32) -> Result<Self, NotChecked> {
+    pub(super) fn from_order(
+        order: &StartOrder,
+        remit: &Remit,
+        uid: u32,
+    ) -> Result<Self, NotChecked> {
         let refused = |name: Vec<u8>| {
             let name = name.escape_ascii();
             format!("the variable {name} may not be set: name it in `env` of the route")
         };
-        let mut env = remit.environment(&order.env).map_err(refused)?;
+        let mut env = remit.build_environment(&order.env).map_err(refused)?;
         let is_word = |arg: &CString| !matches!(arg.as_bytes(), [] | [b'-', ..]);
         let worker = remit.terms.worker.as_deref();
         if worker.is_some() && order.env.iter().next().is_some() {
@@ -95,7 +99,7 @@ impl CheckedProgram {
             return Err("an argument is empty, or would be an option".into());
         }
         let asked = Path::new(OsStr::from_bytes(order.program.as_bytes()));
-        let real = remit.check(asked, uid);
+        let real = remit.check_program(asked, uid);
         let real = real.map_err(|e| match e.shortage() {
             Some(errno) => NotChecked::Short(errno),
             None => NotChecked::Denied(e.to_string()),
@@ -118,7 +122,7 @@ impl CheckedProgram {
             }
             Some(program) => {
                 // Make an interpreter that goes by this variable run the checked file, too.
-                env.put(b"SCRIPT_FILENAME", file.as_bytes());
+                env.set_variable(b"SCRIPT_FILENAME", file.as_bytes());
                 let program = text(program.as_os_str())?;
                 (program.clone(), vec![program, file])
             }
@@ -132,7 +136,7 @@ impl CheckedProgram {
     }
 
     /// Returns the launch of the program: without knocking, and at normal priority.
-    pub(super) fn launch(self, terms: &HelperTerms<'_>) -> Launch {
+    pub(super) fn into_launch(self, terms: &HelperTerms<'_>) -> Launch {
         Launch {
             path: Some(self.path),
             args: self.args,

@@ -126,17 +126,17 @@ impl Remit {
     }
 
     /// Returns the same remit for the folder that holds the hosts' folders. Programs are started only by the remit of one host.
-    pub fn of_hosts(&self) -> Self {
+    pub fn for_hosts_folder(&self) -> Self {
         Self::new(Terms {
             layout: Layout::Hosts,
             ..self.terms.clone()
         })
     }
 
-    /// Derives the remit for one host's programs: `HOST/cgi-bin` in the [folder of hosts](Self::of_hosts). `modules` adapts the
+    /// Derives the remit for one host's programs: `HOST/cgi-bin` in the [folder of hosts](Self::for_hosts_folder). `modules` adapts the
     /// settings of the module worker to that folder. Returns `None` if this remit is not for folders of hosts, or `host` is no
     /// host name.
-    pub fn of_host(
+    pub fn derive_for_host(
         &self,
         host: &str,
         modules: impl FnOnce(&ModuleTerms, &Path) -> ModuleTerms,
@@ -159,7 +159,7 @@ impl Remit {
 
     /// Returns the name that the spawner knows this remit by: the digest of the configured remit, and the host's name. Without
     /// a host the name is empty.
-    pub(super) fn asked_by(&self) -> (u64, &str) {
+    pub(super) fn spawner_key(&self) -> (u64, &str) {
         let of = self.of.as_ref().map(|(digest, host)| (*digest, &**host));
         of.unwrap_or((self.digest, ""))
     }
@@ -168,7 +168,7 @@ impl Remit {
     ///
     /// # Errors
     /// The host's folder is missing, or leads elsewhere.
-    pub(super) fn folder(&self) -> Result<PathBuf, Denied> {
+    pub(super) fn resolve_folder(&self) -> Result<PathBuf, Denied> {
         let root = &self.terms.path;
         match self.terms.layout {
             Layout::Named => Ok(root.clone()),
@@ -203,7 +203,7 @@ impl Remit {
     ///
     /// # Errors
     /// The program may not run as that user.
-    pub fn check(&self, program: &Path, uid: u32) -> Result<PathBuf, Denied> {
+    pub fn check_program(&self, program: &Path, uid: u32) -> Result<PathBuf, Denied> {
         let interpreter = self.interpreter(program.as_os_str().as_bytes());
         self.may_run(program, uid, interpreter.is_some())
     }
@@ -212,17 +212,17 @@ impl Remit {
     ///
     /// # Errors
     /// No program of this route runs as that user, or the name service does not answer. The error holds a sentence for the log.
-    pub fn identity(&self, uid: u32) -> Result<Identity, NotDone> {
-        let mut identity = self.member(uid)?;
+    pub fn resolve_identity(&self, uid: u32) -> Result<Identity, NotDone> {
+        let mut identity = self.resolve_member(uid)?;
         identity.keep_groups(&self.terms.groups);
         Ok(identity)
     }
 
     /// Returns the identity with all groups of the user.
-    fn member(&self, uid: u32) -> Result<Identity, NotDone> {
+    fn resolve_member(&self, uid: u32) -> Result<Identity, NotDone> {
         let denied = |why: String| Err(NotDone::Denied(why));
         let (min_uid, min_gid, server) = match &self.terms.runs_as {
-            RunsAs::User(user) if user.uid == uid => return without_root(user.identity()),
+            RunsAs::User(user) if user.uid == uid => return refuse_root_group(user.identity()),
             RunsAs::Server(user) if user.uid == uid => return Ok(user.clone()),
             RunsAs::User(_) | RunsAs::Server(_) => {
                 return denied(format!("no program of this route runs as the user {uid}"));
@@ -243,7 +243,7 @@ impl Remit {
                 "it belongs to the user {uid}, and programs run as their owner only from min_uid = {min_uid} on"
             ));
         }
-        let user = identity::by_uid(uid).map_err(|e| match e {
+        let user = identity::resolve_uid(uid).map_err(|e| match e {
             // The name service has not answered, so nothing is known of the user.
             IdentityError::System(..) => NotDone::NotNow(format!("the name service: {e}")),
             e => NotDone::Denied(format!("its owner: {e}")),
@@ -255,7 +255,7 @@ impl Remit {
             gid if gid < min_gid => denied(format!(
                 "its owner, the user {uid}, is in the group {gid}, and programs run as their owner only from min_gid = {min_gid} on"
             )),
-            _ => without_root(user),
+            _ => refuse_root_group(user),
         }
     }
 
@@ -287,7 +287,7 @@ impl Remit {
     }
 
     /// Returns the user for a program whose file belongs to `owner`.
-    pub fn user(&self, owner: u32) -> u32 {
+    pub fn user_for_owner(&self, owner: u32) -> u32 {
         match &self.terms.runs_as {
             RunsAs::User(user) => user.uid,
             RunsAs::Server(user) => user.uid,
@@ -299,18 +299,18 @@ impl Remit {
     ///
     /// # Errors
     /// The name of the first variable that may not be set.
-    pub(super) fn environment(&self, sent: &EnvBlock) -> Result<EnvBlock, Vec<u8>> {
+    pub(super) fn build_environment(&self, sent: &EnvBlock) -> Result<EnvBlock, Vec<u8>> {
         let constants = &self.terms.constants;
         let is_constant = |name: &[u8]| constants.iter().any(|(c, _)| c.as_bytes() == name);
         let is_named = |name: &[u8]| self.terms.variables.iter().any(|v| v.as_bytes() == name);
-        let may_be = |name: &[u8]| is_field(name) || is_named(name) || is_constant(name);
+        let may_be = |name: &[u8]| is_header_variable(name) || is_named(name) || is_constant(name);
         let mut names = sent.iter().map(|(name, _)| name);
         if let Some(name) = names.find(|name| !may_be(name)) {
             return Err(name.to_owned());
         }
         let mut env = sent.clone();
         for (name, value) in constants {
-            env.put(name.as_bytes(), value.as_bytes());
+            env.set_variable(name.as_bytes(), value.as_bytes());
         }
         Ok(env)
     }
@@ -320,14 +320,14 @@ impl Remit {
         let own = self.terms.warm.as_ref()?;
         let mut env = EnvBlock::default();
         for (name, value) in self.terms.constants.iter().chain(own) {
-            env.put(name.as_bytes(), value.as_bytes());
+            env.set_variable(name.as_bytes(), value.as_bytes());
         }
         Some(env)
     }
 }
 
 /// Accepts the user unless root's group is among its groups. The user's own group is not checked here.
-fn without_root(user: Identity) -> Result<Identity, NotDone> {
+fn refuse_root_group(user: Identity) -> Result<Identity, NotDone> {
     if user.groups.contains(&0) {
         Err(NotDone::Denied(format!(
             "the user {} is a member of the group of root, and programs never run in that: gpasswd -d",
@@ -339,7 +339,7 @@ fn without_root(user: Identity) -> Result<Identity, NotDone> {
 }
 
 /// Whether `name` is a variable that a request header field can set.
-fn is_field(name: &[u8]) -> bool {
+fn is_header_variable(name: &[u8]) -> bool {
     let letter = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_';
     name.strip_prefix(b"HTTP_")
         .is_some_and(|n| n != b"PROXY" && n.iter().all(letter))
@@ -357,8 +357,8 @@ mod tests {
             groups: groups.to_vec(),
             home: PathBuf::from("/"),
         };
-        assert!(without_root(user(&[1000, 27])).is_ok());
-        let why = without_root(user(&[1000, 0])).unwrap_err().to_string();
+        assert!(refuse_root_group(user(&[1000, 27])).is_ok());
+        let why = refuse_root_group(user(&[1000, 0])).unwrap_err().to_string();
         assert!(
             why.contains("the user 1000 is a member of the group of root"),
             "{why}"

@@ -5,7 +5,7 @@ use crate::{
     Child, Direct, LaunchOutcome, StartError,
     remote::{
         connection::HelperEnd,
-        message::{ProgramReport, lowered},
+        message::{ProgramReport, priority_from_byte},
     },
 };
 use rustix::{
@@ -58,7 +58,7 @@ impl ProgramEvent {
 
 impl SupervisedProgram {
     /// Supervises a program that was just launched.
-    pub(super) fn launched(child: Child, socket: HelperEnd) -> Self {
+    pub(super) fn from_launch(child: Child, socket: HelperEnd) -> Self {
         Self {
             child,
             socket,
@@ -67,7 +67,7 @@ impl SupervisedProgram {
     }
 
     /// Supervises a template's child that was already reported as running.
-    pub(super) fn begun((child, socket): (Child, HelperEnd)) -> Self {
+    pub(super) fn from_template_child((child, socket): (Child, HelperEnd)) -> Self {
         Self {
             child,
             socket,
@@ -83,7 +83,7 @@ impl SupervisedProgram {
     }
 
     /// Returns the time until there is something to report or to check, even without an event.
-    pub(super) fn left(&self) -> Duration {
+    pub(super) fn time_left(&self) -> Duration {
         match self.told {
             ReportedState::Nothing(since) => SOON.saturating_sub(since.elapsed()),
             ReportedState::Runs => Duration::MAX,
@@ -93,7 +93,7 @@ impl SupervisedProgram {
 
     /// Handles events of the program. `ready` says which descriptors of [`wait_for`](Self::wait_for) are ready. `own_ids`: the
     /// server knows the program by another number.
-    pub(super) fn turn(
+    pub(super) fn handle_events(
         &mut self,
         ready: &mut impl Iterator<Item = bool>,
         direct: &mut Direct,
@@ -102,28 +102,28 @@ impl SupervisedProgram {
     ) -> ProgramEvent {
         let asked = ready.next().unwrap_or_default();
         let exited = self.told != ReportedState::Ended && ready.next().unwrap_or_default();
-        if asked && !self.signals() {
+        if asked && !self.forward_signals() {
             return ProgramEvent::Gone;
         }
         match self.told {
             ReportedState::Ended => ProgramEvent::goes_if(self.child.group_remains()),
-            ReportedState::Nothing(_) if exited => self.ends_soon(direct, listed, own_ids),
+            ReportedState::Nothing(_) if exited => self.report_early_end(direct, listed, own_ids),
             ReportedState::Nothing(since) if since.elapsed() >= SOON => {
-                self.begins(direct, listed, own_ids)
+                self.report_start(direct, listed, own_ids)
             }
-            ReportedState::Runs if exited => self.ends(own_ids),
+            ReportedState::Runs if exited => self.report_end(own_ids),
             ReportedState::Nothing(_) | ReportedState::Runs => ProgramEvent::Goes,
         }
     }
 
     /// Passes on signals. Returns false if the server has closed the connection.
-    fn signals(&mut self) -> bool {
+    fn forward_signals(&mut self) -> bool {
         loop {
             let mut order = [0];
             match self.socket.receive(&mut order) {
                 Err(Errno::AGAIN) => return true,
-                Ok((1, _)) => match lowered(order[0]) {
-                    Some(priority) => self.child.lower(priority),
+                Ok((1, _)) => match priority_from_byte(order[0]) {
+                    Some(priority) => self.child.lower_priority(priority),
                     None => drop(self.child.signal_group(i32::from(order[0]))),
                 },
                 _ => return false,
@@ -133,22 +133,22 @@ impl SupervisedProgram {
 
     /// Reports the end, or the failed start, of a program with no report so far. Only after this report does the server see the
     /// end of the program's output.
-    fn ends_soon(
+    fn report_early_end(
         &mut self,
         direct: &mut Direct,
         listed: &mut ListedFiles,
         own_ids: bool,
     ) -> ProgramEvent {
         let turn = match direct.failure(&self.child) {
-            Some(e) => self.not_started(&e, listed),
-            None => self.ends(own_ids),
+            Some(e) => self.report_failed_start(&e, listed),
+            None => self.report_end(own_ids),
         };
         direct.outcome(&self.child);
         turn
     }
 
     /// Reports that the program runs, or why it was not started.
-    fn begins(
+    fn report_start(
         &mut self,
         direct: &mut Direct,
         listed: &mut ListedFiles,
@@ -159,14 +159,14 @@ impl SupervisedProgram {
                 self.told = ReportedState::Nothing(Instant::now());
                 ProgramEvent::Goes
             }
-            LaunchOutcome::Failed(e) => self.not_started(&e.error, listed),
+            LaunchOutcome::Failed(e) => self.report_failed_start(&e.error, listed),
             LaunchOutcome::Started => ProgramEvent::goes_if(self.tell_start(own_ids)),
         }
     }
 
-    fn not_started(&self, e: &StartError, listed: &mut ListedFiles) -> ProgramEvent {
-        let report = listed.refusal(failed(e));
-        self.socket.tell(&report.encode(), &[]);
+    fn report_failed_start(&self, e: &StartError, listed: &mut ListedFiles) -> ProgramEvent {
+        let report = listed.refusal(failure_report(e));
+        self.socket.send_report(&report.encode(), &[]);
         ProgramEvent::Gone
     }
 
@@ -177,18 +177,18 @@ impl SupervisedProgram {
 
     /// Reports the end of the program. If it left processes and no start was reported, reports the start first: that report
     /// names their process group by the program's number. Once the program is reaped, no other number is known.
-    fn ends(&mut self, own_ids: bool) -> ProgramEvent {
+    fn report_end(&mut self, own_ids: bool) -> ProgramEvent {
         let Ok(exit) = self.child.reap_alone() else {
             return ProgramEvent::Gone;
         };
-        let left = self.child.left_others();
+        let left = self.child.has_left_others();
         if left && self.told != ReportedState::Runs && !own_ids && !self.tell_start(false) {
             return ProgramEvent::Gone;
         }
         self.told = ReportedState::Ended;
         match self
             .socket
-            .tell(&ProgramReport::Exited(exit, left).encode(), &[])
+            .send_report(&ProgramReport::Exited(exit, left).encode(), &[])
         {
             true if left => ProgramEvent::Goes,
             true => ProgramEvent::Ended,
@@ -201,10 +201,10 @@ impl SupervisedProgram {
 /// another number, which the pidfd tells.
 pub(super) fn tell_start(socket: &HelperEnd, child: &Child, own_ids: bool) -> bool {
     let named: Vec<_> = own_ids.then(|| child.as_fd()).into_iter().collect();
-    socket.tell(&ProgramReport::Started(child.pid()).encode(), &named)
+    socket.send_report(&ProgramReport::Started(child.pid()).encode(), &named)
 }
 
 /// Converts the error of a start into a report.
-pub(super) fn failed(e: &StartError) -> ProgramReport {
+pub(super) fn failure_report(e: &StartError) -> ProgramReport {
     ProgramReport::Failed(e.stage, e.source.raw_os_error().unwrap_or_default())
 }

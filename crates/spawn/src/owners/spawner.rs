@@ -10,21 +10,21 @@ use super::{
     coded,
     configured::ConfiguredRemits,
     errand::{self, Errand, ErrandEvent, ErrandKind},
-    fork::fork,
+    fork::fork_process,
     helper,
-    made::{HelperProcess, MadeHelpers, reap},
+    made::{HelperProcess, MadeHelpers, reap_by_pid},
     successor::{SpawnerBackend, Upgrade},
     untold::{UntoldAnswer, UntoldAnswers},
 };
 use crate::{
     NamelessListener,
     claims::MarkRange,
-    inherited::inherited,
+    inherited::take_inherited,
     leftover::{children, mark_of},
     remote::{
-        deadline::{Deadline, patience},
-        message::{Order, OrderAnswer, receive},
-        shortage::{is_short, pause},
+        deadline::{Deadline, to_timespec},
+        message::{Order, OrderAnswer, receive_message},
+        shortage::{is_short, pause_for_shortage},
     },
     sandbox::kernel,
 };
@@ -55,9 +55,9 @@ const LAST_LOOKS: u32 = 250;
 ///
 /// # Errors
 /// There is no socket: the process was executed for another purpose.
-pub fn socket() -> Result<OwnedFd, String> {
+pub fn take_socket() -> Result<OwnedFd, String> {
     let words = |e: io::Error| format!("this is what `galgo serve` starts for itself: {e}");
-    let mut given = inherited(1).map_err(words)?;
+    let mut given = take_inherited(1).map_err(words)?;
     // INVARIANT: there are as many descriptors as were asked for.
     let socket = given.pop().expect("one descriptor");
     socket_type(&socket).map_err(|e| words(e.into()))?;
@@ -69,7 +69,7 @@ pub fn socket() -> Result<OwnedFd, String> {
 ///
 /// # Errors
 /// An error of the kernel, as a sentence for the log.
-pub fn serve(socket: OwnedFd, mut host: impl SpawnerBackend) -> Result<(), String> {
+pub fn run_spawner(socket: OwnedFd, mut host: impl SpawnerBackend) -> Result<(), String> {
     let closed = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     closed.map_err(|e| format!("cannot close the spawner's memory: {e}"))?;
     // Leftover processes of a helper that has ended become children of this process.
@@ -82,7 +82,7 @@ pub fn serve(socket: OwnedFd, mut host: impl SpawnerBackend) -> Result<(), Strin
         remits: ConfiguredRemits::default(),
         helpers: MadeHelpers::new(),
         // The server has started this process, and does not end before it.
-        marks: MarkRange::of_server(getppid().map_or(0, Pid::as_raw_pid)),
+        marks: MarkRange::for_server(getppid().map_or(0, Pid::as_raw_pid)),
         made: 0,
         cgroups: Cgroups::default(),
         upgrade: Upgrade::default(),
@@ -90,8 +90,8 @@ pub fn serve(socket: OwnedFd, mut host: impl SpawnerBackend) -> Result<(), Strin
         untold: UntoldAnswers::default(),
         strays: false,
     };
-    let served = spawner.run(&mut host);
-    spawner.end();
+    let served = spawner.serve_orders(&mut host);
+    spawner.kill_all();
     served
 }
 
@@ -114,7 +114,7 @@ struct SpawnerProcess {
 }
 
 impl SpawnerProcess {
-    fn run(&mut self, host: &mut impl SpawnerBackend) -> Result<(), String> {
+    fn serve_orders(&mut self, host: &mut impl SpawnerBackend) -> Result<(), String> {
         loop {
             let hears = !self.untold.is_full();
             let orders = if hears {
@@ -131,7 +131,7 @@ impl SpawnerProcess {
             let others = fds.len();
             let waited = self.errands.iter().filter(|e| !e.is_killed);
             fds.extend(waited.map(|e| PollFd::new(&e.socket, PollFlags::IN)));
-            let (is_short, asked) = match poll(&mut fds, self.left().as_ref()) {
+            let (is_short, asked) = match poll(&mut fds, self.time_left().as_ref()) {
                 Err(Errno::INTR) => continue,
                 // Check all descriptors after a moment.
                 Err(e) if is_short(e) => (true, true),
@@ -140,127 +140,127 @@ impl SpawnerProcess {
             };
             self.strays |= is_short || fds[1..others].iter().any(|fd| !fd.revents().is_empty());
             if is_short {
-                pause();
+                pause_for_shortage();
             }
-            self.strays |= self.upgrade.look(Instant::now());
+            self.strays |= self.upgrade.check_successor(Instant::now());
             self.look_at_errands(host);
-            self.untold.send(self.socket.as_fd());
+            self.untold.send_waiting(self.socket.as_fd());
             if self.strays {
                 self.reap_helpers();
-                self.strays = self.end_strays() | self.cgroups.look();
+                self.strays = self.kill_strays() | self.cgroups.remove_empty_groups();
             }
-            if asked && !self.asked(host) {
+            if asked && !self.handle_order(host) {
                 return Ok(());
             }
         }
     }
 
     /// Returns the time until there is work to do, even without an event.
-    fn left(&self) -> Option<Timespec> {
+    fn time_left(&self) -> Option<Timespec> {
         let waited = self.errands.iter().filter(|e| !e.is_killed);
-        let errands = waited.map(|e| patience(e.by.left()));
+        let errands = waited.map(|e| to_timespec(e.by.time_left()));
         let looks = (self.strays || !self.untold.is_empty()).then_some(LOOK);
         let all = errands.chain(looks);
-        all.chain(self.upgrade.left(Instant::now())).min()
+        all.chain(self.upgrade.time_left(Instant::now())).min()
     }
 
     /// Takes one order. Returns whether the server is still there.
-    fn asked(&mut self, host: &mut impl SpawnerBackend) -> bool {
+    fn handle_order(&mut self, host: &mut impl SpawnerBackend) -> bool {
         // A longer message is no order, but is answered all the same.
         let mut buffer = [0; Order::NUMBERED + 1];
-        let n = match receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
+        let n = match receive_message(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
             Err(Errno::INTR | Errno::AGAIN) => return true,
             Err(e) if is_short(e) => {
-                pause();
+                pause_for_shortage();
                 return true;
             }
             Err(_) | Ok((0, _)) => return false,
             Ok((n, _)) => n.min(buffer.len()),
         };
-        let order = Order::numbered(&buffer[..n]);
+        let order = Order::decode_numbered(&buffer[..n]);
         // Skip an order that the server no longer waits for.
         if let Some((number, by, order)) = order.filter(|(_, by, _)| !by.has_passed()) {
             let begun = match order {
-                Some(order) => self.begin(host, (number, by), order),
+                Some(order) => self.begin_order(host, (number, by), order),
                 None => Err(OrderAnswer::Denied(
                     "the spawner does not understand".into(),
                 )),
             };
             match begun {
                 Ok(None) => {}
-                Ok(Some(fds)) => self.tell(number, by, OrderAnswer::Done, fds),
-                Err(answer) => self.tell(number, by, answer, Vec::new()),
+                Ok(Some(fds)) => self.send_answer(number, by, OrderAnswer::Done, fds),
+                Err(answer) => self.send_answer(number, by, answer, Vec::new()),
             }
         }
         true
     }
 
-    fn begin(
+    fn begin_order(
         &mut self,
         host: &mut impl SpawnerBackend,
         asked: (u32, Deadline),
         order: Order<'_>,
     ) -> OrderOutcome {
         match order {
-            Order::Reload => self.send(asked, ErrandKind::Reload, false, |socket| {
-                let read = host.remits().map_err(OrderAnswer::Denied);
+            Order::Reload => self.start_errand(asked, ErrandKind::Reload, false, |socket| {
+                let read = host.read_remits().map_err(OrderAnswer::Denied);
                 let read = read.and_then(|remits| {
-                    coded::file(&remits).map_err(|e| OrderAnswer::NotNow(format!("memory: {e}")))
+                    coded::write_file(&remits)
+                        .map_err(|e| OrderAnswer::NotNow(format!("memory: {e}")))
                 });
                 match read {
-                    Ok(file) => errand::tell(&socket, &OrderAnswer::Done, &[&file]),
-                    Err(not) => errand::tell(&socket, &not, &[]),
+                    Ok(file) => errand::send_answer(&socket, &OrderAnswer::Done, &[&file]),
+                    Err(not) => errand::send_answer(&socket, &not, &[]),
                 }
             }),
-            Order::Listener => {
-                self.send(
-                    asked,
-                    ErrandKind::Listener,
-                    false,
-                    |socket| match NamelessListener::make() {
-                        Ok(made) => {
-                            errand::tell(&socket, &OrderAnswer::Done, &[&made.listener, &made.file])
-                        }
-                        Err(e) => {
-                            let words = format!("a socket for a worker was not made: {e}");
-                            errand::tell(&socket, &OrderAnswer::NotNow(words), &[])
-                        }
-                    },
-                )
-            }
+            Order::Listener => self.start_errand(asked, ErrandKind::Listener, false, |socket| {
+                match NamelessListener::create() {
+                    Ok(made) => errand::send_answer(
+                        &socket,
+                        &OrderAnswer::Done,
+                        &[&made.listener, &made.file],
+                    ),
+                    Err(e) => {
+                        let words = format!("a socket for a worker was not made: {e}");
+                        errand::send_answer(&socket, &OrderAnswer::NotNow(words), &[])
+                    }
+                }
+            }),
             Order::Helper {
                 digest,
                 uid,
                 host: name,
             } => {
-                let remit = self.remit(host, (digest, name), Instant::now());
+                let remit = self.find_remit(host, (digest, name), Instant::now());
                 let remit = remit.map_err(OrderAnswer::Denied)?;
-                self.make(host, asked, &remit, uid)
+                self.make_helper(host, asked, &remit, uid)
             }
-            Order::Upgrade => self.send(asked, ErrandKind::Upgrade, false, |socket| {
+            Order::Upgrade => self.start_errand(asked, ErrandKind::Upgrade, false, |socket| {
                 // If the configuration is wrong, or not root's own, nothing is started.
-                let read = host.remits().map_err(OrderAnswer::Denied);
-                errand::tell(&socket, &read.err().unwrap_or(OrderAnswer::Done), &[])
+                let read = host.read_remits().map_err(OrderAnswer::Denied);
+                errand::send_answer(&socket, &read.err().unwrap_or(OrderAnswer::Done), &[])
             }),
             Order::EndUpgrade => {
                 self.strays = true;
-                Err(OrderAnswer::Denied(self.upgrade.end(Instant::now())))
+                Err(OrderAnswer::Denied(
+                    self.upgrade.end_successor(Instant::now()),
+                ))
             }
         }
     }
 
-    fn tell(&mut self, number: u32, by: Deadline, answer: OrderAnswer, fds: Vec<OwnedFd>) {
-        self.untold.add(UntoldAnswer {
+    fn send_answer(&mut self, number: u32, by: Deadline, answer: OrderAnswer, fds: Vec<OwnedFd>) {
+        self.untold.add_answer(UntoldAnswer {
             number,
             by,
             answer,
             fds,
         });
-        self.untold.send(self.socket.as_fd());
+        self.untold.send_waiting(self.socket.as_fd());
     }
 
     /// Returns the remit that a helper is asked for. For folders of hosts, derives it for the host `name`.
-    fn remit(
+    fn find_remit(
         &mut self,
         host: &mut impl SpawnerBackend,
         (digest, name): (u64, &str),
@@ -273,13 +273,13 @@ impl SpawnerProcess {
         // Programs below the folder of all hosts are started only by the remit of one host.
         match (remit.terms.layout == Layout::Hosts, name) {
             (false, "") => Ok(remit),
-            (true, name) if !name.is_empty() => Ok(Arc::new(host.remit_of(&remit, name)?)),
+            (true, name) if !name.is_empty() => Ok(Arc::new(host.derive_remit(&remit, name)?)),
             _ => Err("a helper is for a route, or for one host".to_owned()),
         }
     }
 
     /// Begins a helper for the user `uid`.
-    fn make(
+    fn make_helper(
         &mut self,
         host: &mut impl SpawnerBackend,
         asked: (u32, Deadline),
@@ -291,7 +291,7 @@ impl SpawnerProcess {
             ErrandKind::Helper(key, _) => Some(key),
             _ => None,
         });
-        let checked = self.helpers.check(key, begun, Instant::now());
+        let checked = self.helpers.check_limits(key, begun, Instant::now());
         checked.map_err(OrderAnswer::NotNow)?;
         let hangs =
             |e: &Errand| e.is_killed && matches!(e.kind, ErrandKind::Helper(k, _) if k == key);
@@ -301,23 +301,29 @@ impl SpawnerProcess {
                 format!("the last process for the user {uid} still hangs, and cannot be killed");
             return Err(OrderAnswer::NotNow(words));
         }
-        let group = self.cgroups.join(key, &remit.terms.limits);
+        let group = self.cgroups.add_helper(key, &remit.terms.limits);
         let group = group.map_err(OrderAnswer::NotNow)?;
         let kind = ErrandKind::Helper(key, group.clone());
-        let begun = self.send(asked, kind, remit.has_own_ids(), |socket| {
-            let modules = remit.terms.modules.as_ref().map(|_| host.modules());
-            helper::serve(remit, uid, (socket, modules), group.as_deref())
+        let begun = self.start_errand(asked, kind, remit.has_own_ids(), |socket| {
+            let modules = remit
+                .terms
+                .modules
+                .as_ref()
+                .map(|_| host.open_module_host());
+            helper::run_helper(remit, uid, (socket, modules), group.as_deref())
                 .map_err(|words| format!("a helper of the user {uid} has ended: {words}"))
         });
         if begun.is_err() {
             // The helper never entered the group.
-            group.iter().for_each(|group| self.cgroups.leave(group));
+            group
+                .iter()
+                .for_each(|group| self.cgroups.remove_helper(group));
         }
         begun
     }
 
     /// Forks an errand. It does its work, and sends the answer over the socket that it is given.
-    fn send(
+    fn start_errand(
         &mut self,
         (number, by): (u32, Deadline),
         kind: ErrandKind,
@@ -327,9 +333,9 @@ impl SpawnerProcess {
         if self.errands.len() >= errand::MOST {
             return Err(OrderAnswer::NotNow("the spawner has too much to do".into()));
         }
-        let marks = self.marks.of_helper(self.made);
+        let marks = self.marks.range_for_helper(self.made);
         self.made += 1;
-        let forked = fork(has_own_ids, marks, does);
+        let forked = fork_process(has_own_ids, marks, does);
         // A process may exist that this list does not know.
         self.strays |= forked.is_err();
         let (pid, pidfd, socket) = forked
@@ -354,25 +360,25 @@ impl SpawnerProcess {
                 continue;
             }
             let (number, by) = (errand.number, errand.by);
-            let answer = match errand.look() {
+            let answer = match errand.read_answer() {
                 ErrandEvent::Goes => {
                     self.errands.push(errand);
                     continue;
                 }
-                ErrandEvent::Done(fds) => self.done(host, errand, fds),
+                ErrandEvent::Done(fds) => self.finish_errand(host, errand, fds),
                 ErrandEvent::Not(answer) => {
-                    self.not_done(errand);
+                    self.fail_errand(errand);
                     Err(answer)
                 }
             };
             match answer {
-                Ok(fds) => self.tell(number, by, OrderAnswer::Done, fds),
-                Err(answer) => self.tell(number, by, answer, Vec::new()),
+                Ok(fds) => self.send_answer(number, by, OrderAnswer::Done, fds),
+                Err(answer) => self.send_answer(number, by, answer, Vec::new()),
             }
         }
     }
 
-    fn done(
+    fn finish_errand(
         &mut self,
         host: &mut impl SpawnerBackend,
         errand: Errand,
@@ -390,7 +396,7 @@ impl SpawnerProcess {
         self.strays = true;
         match kind {
             ErrandKind::Helper(key, group) => {
-                self.helpers.add(HelperProcess {
+                self.helpers.add_helper(HelperProcess {
                     key,
                     pid,
                     pidfd,
@@ -410,31 +416,34 @@ impl SpawnerProcess {
                 Ok(Vec::new())
             }
             ErrandKind::Listener => Ok(fds),
-            ErrandKind::Upgrade => self.upgrade.start(host, now).map_err(OrderAnswer::Denied),
+            ErrandKind::Upgrade => self
+                .upgrade
+                .start_successor(host, now)
+                .map_err(OrderAnswer::Denied),
         }
     }
 
     /// Handles an errand that was killed or has ended.
-    fn not_done(&mut self, errand: Errand) {
+    fn fail_errand(&mut self, errand: Errand) {
         self.strays = true;
         match &errand.kind {
             _ if errand.is_killed => self.errands.push(errand),
-            ErrandKind::Helper(_, Some(group)) => self.cgroups.leave(group),
+            ErrandKind::Helper(_, Some(group)) => self.cgroups.remove_helper(group),
             _ => {}
         }
     }
 
     /// Reaps helpers that have ended.
     fn reap_helpers(&mut self) {
-        let helpers = self.helpers.reap();
-        let late = |errand: &mut Errand| errand.is_killed && reap(errand.pid);
+        let helpers = self.helpers.reap_ended();
+        let late = |errand: &mut Errand| errand.is_killed && reap_by_pid(errand.pid);
         let errands = self.errands.extract_if(.., late);
         let errands = errands.filter_map(|errand| match errand.kind {
             ErrandKind::Helper(_, group) => group,
             _ => None,
         });
         for group in helpers.into_iter().chain(errands.collect::<Vec<_>>()) {
-            self.cgroups.leave(&group);
+            self.cgroups.remove_helper(&group);
         }
     }
 
@@ -443,11 +452,11 @@ impl SpawnerProcess {
     ///
     /// After another server has taken over, its leftover processes become children of this process, too: its spawner, and the
     /// server that took its own place. Neither has a helper's mark.
-    fn end_strays(&mut self) -> bool {
+    fn kill_strays(&mut self) -> bool {
         let mut strays = children();
         strays.retain(|pid| !self.is_known(*pid));
         // Look after the list was read: a successor that serves has said so before it left any process.
-        let mut found = self.upgrade.look(Instant::now());
+        let mut found = self.upgrade.check_successor(Instant::now());
         // Spare processes that a successor has started: they belong to no helper.
         let spares = self.upgrade.is_there();
         for pid in strays {
@@ -456,7 +465,7 @@ impl SpawnerProcess {
                 let _ = kill_process(pid, Signal::KILL);
                 found = true;
             }
-            reap(pid);
+            reap_by_pid(pid);
         }
         found
     }
@@ -472,20 +481,20 @@ impl SpawnerProcess {
         let mut errands = self.errands.iter().map(|errand| errand.pid);
         helpers.any(|known| known == pid)
             || errands.any(|known| known == pid)
-            || self.upgrade.is(pid)
+            || self.upgrade.is_successor(pid)
     }
 
     /// Ends the helpers and all that they have started, after the server has gone. A server that has taken its place stays.
-    fn end(&mut self) {
-        self.upgrade.end(Instant::now());
+    fn kill_all(&mut self) {
+        self.upgrade.end_successor(Instant::now());
         for errand in self.errands.drain(..) {
             let _ = kill_process(errand.pid, Signal::KILL);
         }
-        for group in self.helpers.kill() {
-            self.cgroups.leave(&group);
+        for group in self.helpers.kill_all() {
+            self.cgroups.remove_helper(&group);
         }
         for _ in 0..LAST_LOOKS {
-            if !self.end_strays() && !self.cgroups.look() {
+            if !self.kill_strays() && !self.cgroups.remove_empty_groups() {
                 return;
             }
             let _ = poll(&mut [], Some(&LOOK));

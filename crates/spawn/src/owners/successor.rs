@@ -9,9 +9,9 @@
 use super::remit::Remit;
 use crate::{
     Child,
-    exit::{Status, reap},
-    remote::message::pair,
-    words::how,
+    exit::{Status, reap_process},
+    remote::message::socket_pair,
+    words::describe_status,
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -44,19 +44,19 @@ pub trait SpawnerBackend {
     ///
     /// # Errors
     /// The configuration cannot be used, or users other than root may change it. The error is a sentence for the log.
-    fn remits(&mut self) -> Result<Vec<Arc<Remit>>, String>;
+    fn read_remits(&mut self) -> Result<Vec<Arc<Remit>>, String>;
 
     /// Returns the remit for one host, derived from `sites`, the remit for the folders of all hosts.
     ///
     /// # Errors
     /// `host` is no host name. The error is a sentence for the log.
-    fn remit_of(&mut self, sites: &Remit, host: &str) -> Result<Remit, String>;
+    fn derive_remit(&mut self, sites: &Remit, host: &str) -> Result<Remit, String>;
 
     /// Opens the program that runs WebAssembly modules.
     ///
     /// # Errors
     /// A sentence for the log.
-    fn modules(&mut self) -> Result<OwnedFd, String>;
+    fn open_module_host(&mut self) -> Result<OwnedFd, String>;
 
     /// Starts another server. `line` is its socket to the server that asks. The new server writes a byte to `tells` once it
     /// serves. The new server may outlive this process.
@@ -92,11 +92,11 @@ struct SuccessorProcess {
 
 impl SuccessorProcess {
     /// Kills the successor, and waits for its end, which comes soon after SIGKILL. Returns whether it still existed.
-    fn kill(self) -> bool {
+    fn kill_and_reap(self) -> bool {
         let was_there = kill_process(self.pid, Signal::KILL).is_ok();
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         let _ = poll(&mut fds, Some(&KILLED_WITHIN));
-        let _ = reap(self.pidfd.as_fd(), libc::WNOHANG);
+        let _ = reap_process(self.pidfd.as_fd(), libc::WNOHANG);
         was_there
     }
 }
@@ -107,12 +107,12 @@ impl Upgrade {
     ///
     /// # Errors
     /// A sentence for the log.
-    pub(super) fn start(
+    pub(super) fn start_successor(
         &mut self,
         host: &mut impl SpawnerBackend,
         now: Instant,
     ) -> Result<Vec<OwnedFd>, String> {
-        self.look(now);
+        self.check_successor(now);
         if self.serves {
             return Err("another galgo has taken over already".into());
         }
@@ -120,7 +120,7 @@ impl Upgrade {
             return Err("one is under way already".into());
         }
         let words = |e: Errno| format!("no sockets for it: {}", io::Error::from(e));
-        let (ours, theirs) = pair().map_err(words)?;
+        let (ours, theirs) = socket_pair().map_err(words)?;
         let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
         let (told, tells) = pipe_with(flags).map_err(words)?;
         let child = host.start_server(theirs.as_fd(), tells.as_fd())?;
@@ -143,20 +143,20 @@ impl Upgrade {
         Ok(vec![ours, watched])
     }
 
-    /// Returns the descriptors to poll. If any of them is readable, there is work for [`look`](Self::look).
+    /// Returns the descriptors to poll. If any of them is readable, there is work for [`check_successor`](Self::check_successor).
     pub(super) fn descriptors(&self) -> impl Iterator<Item = &OwnedFd> {
         let server = self.server.iter();
         server.flat_map(|server| std::iter::once(&server.pidfd).chain(&server.tells))
     }
 
     /// Returns how long the successor may still take until it serves.
-    pub(super) fn left(&self, now: Instant) -> Option<Timespec> {
+    pub(super) fn time_left(&self, now: Instant) -> Option<Timespec> {
         let server = self.server.as_ref().filter(|_| !self.serves)?;
         Timespec::try_from(server.until.saturating_duration_since(now)).ok()
     }
 
     /// Whether `pid` is the successor.
-    pub(super) fn is(&self, pid: Pid) -> bool {
+    pub(super) fn is_successor(&self, pid: Pid) -> bool {
         self.server.as_ref().is_some_and(|server| server.pid == pid)
     }
 
@@ -166,7 +166,7 @@ impl Upgrade {
     }
 
     /// Checks on the successor. Returns whether it was killed, and may have left other processes.
-    pub(super) fn look(&mut self, now: Instant) -> bool {
+    pub(super) fn check_successor(&mut self, now: Instant) -> bool {
         let Some(server) = &mut self.server else {
             return false;
         };
@@ -183,7 +183,7 @@ impl Upgrade {
                 Err(_) => {}
             }
         }
-        match reap(server.pidfd.as_fd(), libc::WNOHANG) {
+        match reap_process(server.pidfd.as_fd(), libc::WNOHANG) {
             Ok(Some((status, _))) => {
                 self.ended = Some(status);
                 self.server = None;
@@ -193,19 +193,21 @@ impl Upgrade {
             Ok(None) | Err(_) => {}
         }
         let killed = self.server.take().filter(|_| !self.serves);
-        killed.is_some_and(|server| server.kill())
+        killed.is_some_and(|server| server.kill_and_reap())
     }
 
     /// Ends the successor unless it serves. Returns a sentence about its end.
-    pub(super) fn end(&mut self, now: Instant) -> String {
-        self.look(now);
+    pub(super) fn end_successor(&mut self, now: Instant) -> String {
+        self.check_successor(now);
         match (&mut self.server, self.ended) {
             _ if self.serves => "another galgo has taken over already".into(),
-            (None, Some(status)) => format!("it ended {} before it was ready", how(status)),
+            (None, Some(status)) => {
+                format!("it ended {} before it was ready", describe_status(status))
+            }
             (server, _) => {
                 if let Some(server) = server {
                     server.until = now;
-                    self.look(now);
+                    self.check_successor(now);
                 }
                 "it closed its socket before it was ready, and was ended".into()
             }

@@ -85,7 +85,7 @@ fn folder(name: &str) -> std::path::PathBuf {
 fn order(args: u16, rest: &[&[u8]]) -> Vec<u8> {
     let by = Deadline::within(Duration::from_secs(60));
     let mut bytes =
-        HelperOrder::start(args.into(), false, Priority::Normal, by).unwrap()[1..].to_vec();
+        HelperOrder::encode_start(args.into(), false, Priority::Normal, by).unwrap()[1..].to_vec();
     for part in rest {
         bytes.extend(*part);
         bytes.push(0);
@@ -101,7 +101,7 @@ fn what_was_not_configured_is_refused() {
     let at = |name: &str| format!("{}/{name}", root.display()).into_bytes();
     let said = |args: u16, rest: &[&[u8]]| {
         let order = StartOrder::decode(&order(args, rest), true).unwrap();
-        let of = CheckedProgram::of(&order, &remit, uid());
+        let of = CheckedProgram::from_order(&order, &remit, uid());
         let of = of.map(|p| {
             let all = p.env.iter();
             let env = all.map(|(n, v)| format!("{}={}", n.escape_ascii(), v.escape_ascii()));
@@ -165,7 +165,7 @@ fn nothing_of_a_workers_start_is_the_servers_to_say() {
     let name = program.as_os_str().as_encoded_bytes();
     let made = |args: u16, rest: &[&[u8]]| {
         let order = StartOrder::decode(&order(args, rest), true).unwrap();
-        CheckedProgram::of(&order, &worker, uid())
+        CheckedProgram::from_order(&order, &worker, uid())
     };
     let made_as_configured = made(0, &[name]).unwrap();
     let args: Vec<_> = made_as_configured
@@ -228,14 +228,17 @@ fn of_a_million_orders_none_starts_what_was_not_configured() {
         let Some(order) = StartOrder::decode(&bytes, true) else {
             continue;
         };
-        let Ok(made) = CheckedProgram::of(&order, &remit, uid()) else {
+        let Ok(made) = CheckedProgram::from_order(&order, &remit, uid()) else {
             denied += 1;
             continue;
         };
         started += 1;
         assert_eq!(made.path.as_bytes(), name);
-        assert_eq!(made.env.value(b"PATH"), Some(&b"/bin"[..]));
-        assert_eq!(made.env.value(b"LD_PRELOAD"), Some(&b"/lib/ours.so"[..]));
+        assert_eq!(made.env.get_value(b"PATH"), Some(&b"/bin"[..]));
+        assert_eq!(
+            made.env.get_value(b"LD_PRELOAD"),
+            Some(&b"/lib/ours.so"[..])
+        );
         assert!(made.env.iter().all(|(n, _)| {
             let is_known = [
                 &b"PATH"[..],
@@ -278,8 +281,8 @@ fn the_worker_of_modules_is_told_what_was_configured() {
     let missing = Err("it is not there".to_owned());
     let found = |remit: &Remit, host, args: u16, rest: &[&[u8]]| {
         let order = StartOrder::decode(&order(args, rest), true).unwrap();
-        assert!(modules::asked_for(&order));
-        let (_, told) = modules::found(&order, remit, Some(host))?;
+        assert!(modules::asks_for_modules(&order));
+        let (_, told) = modules::resolve_worker(&order, remit, Some(host))?;
         Ok(std::io::read_to_string(fs::File::from(told)).unwrap())
     };
     let name = &b"modules"[..];
@@ -305,7 +308,7 @@ fn the_worker_of_modules_is_told_what_was_configured() {
         b"own-worker",
     ] {
         let order = StartOrder::decode(&order(0, &[other]), true).unwrap();
-        assert!(!modules::asked_for(&order));
+        assert!(!modules::asks_for_modules(&order));
     }
 }
 
@@ -316,15 +319,15 @@ struct Shell {
 }
 
 impl SpawnerBackend for Shell {
-    fn remits(&mut self) -> Result<Vec<Arc<Remit>>, String> {
+    fn read_remits(&mut self) -> Result<Vec<Arc<Remit>>, String> {
         Ok(Vec::new())
     }
 
-    fn remit_of(&mut self, _: &Remit, _: &str) -> Result<Remit, String> {
+    fn derive_remit(&mut self, _: &Remit, _: &str) -> Result<Remit, String> {
         Err("there are none".into())
     }
 
-    fn modules(&mut self) -> Result<OwnedFd, String> {
+    fn open_module_host(&mut self) -> Result<OwnedFd, String> {
         Err("there is none".into())
     }
 
@@ -335,7 +338,7 @@ impl SpawnerBackend for Shell {
     ) -> Result<Child, String> {
         let args = [c"sh", c"-c", &std::ffi::CString::new(self.script).unwrap()];
         let null = fs::File::open("/dev/null").unwrap();
-        let child = Direct::new().unwrap().start(&Start {
+        let child = Direct::new().unwrap().start_program(&Start {
             path: &c"/bin/sh".to_owned(),
             args: &args.map(|arg| arg.to_owned()),
             env: &EnvBlock::default(),
@@ -379,25 +382,25 @@ const HANGS: &str = "exec sleep 1000";
 fn of_servers_that_are_asked_for_one_runs() {
     let (mut upgrade, now) = (Upgrade::default(), Instant::now());
     let mut host = shell(HANGS);
-    let sockets: Vec<OwnedFd> = upgrade.start(&mut host, now).unwrap();
+    let sockets: Vec<OwnedFd> = upgrade.start_successor(&mut host, now).unwrap();
     assert_eq!(sockets.len(), 2);
     for _ in 0..100 {
-        let again = upgrade.start(&mut host, now).unwrap_err();
+        let again = upgrade.start_successor(&mut host, now).unwrap_err();
         assert_eq!(again, "one is under way already");
     }
     assert_eq!(host.started.len(), 1);
     let pid = host.started[0];
-    assert!(upgrade.is(pid) && !upgrade.look(now));
+    assert!(upgrade.is_successor(pid) && !upgrade.check_successor(now));
     // The server is killed once, when its end is asked for.
-    assert!(upgrade.end(now).contains("was ended"));
-    assert!(!upgrade.is(pid) && upgrade.descriptors().next().is_none());
+    assert!(upgrade.end_successor(now).contains("was ended"));
+    assert!(!upgrade.is_successor(pid) && upgrade.descriptors().next().is_none());
     has_ended(pid);
-    upgrade.end(now);
+    upgrade.end_successor(now);
     // A server that takes too long is also killed.
-    upgrade.start(&mut host, now).unwrap();
-    let left = upgrade.left(now).unwrap();
-    assert!(!upgrade.look(now + Duration::from_secs(60)));
-    assert!(upgrade.look(now + Duration::try_from(left).unwrap()));
+    upgrade.start_successor(&mut host, now).unwrap();
+    let left = upgrade.time_left(now).unwrap();
+    assert!(!upgrade.check_successor(now + Duration::from_secs(60)));
+    assert!(upgrade.check_successor(now + Duration::try_from(left).unwrap()));
     has_ended(host.started[1]);
 }
 
@@ -411,18 +414,18 @@ fn a_server_that_has_ended_is_told_of() {
             "it ended by signal 11 (SIGSEGV) before it was ready",
         ),
     ] {
-        let sockets = upgrade.start(&mut shell(script), now).unwrap();
+        let sockets = upgrade.start_successor(&mut shell(script), now).unwrap();
         poll(&mut [PollFd::new(&sockets[1], PollFlags::IN)], None).unwrap();
-        assert!(!upgrade.look(now));
+        assert!(!upgrade.check_successor(now));
         assert!(upgrade.descriptors().next().is_none());
-        assert_eq!(upgrade.end(now), how);
+        assert_eq!(upgrade.end_successor(now), how);
     }
     // The server can no longer tell that it serves: it has a moment to end.
     let mut host = shell("exec 4>&-; exec sleep 1000");
-    upgrade.start(&mut host, now).unwrap();
+    upgrade.start_successor(&mut host, now).unwrap();
     changes(&upgrade);
-    assert!(!upgrade.look(now) && upgrade.descriptors().count() == 1);
-    assert!(upgrade.look(now + Duration::from_secs(1)));
+    assert!(!upgrade.check_successor(now) && upgrade.descriptors().count() == 1);
+    assert!(upgrade.check_successor(now + Duration::from_secs(1)));
     has_ended(host.started[0]);
 }
 
@@ -430,22 +433,26 @@ fn a_server_that_has_ended_is_told_of() {
 fn a_server_that_serves_is_out_of_reach() {
     let (mut upgrade, now) = (Upgrade::default(), Instant::now());
     let mut host = shell("echo S >&4; exec sleep 1000");
-    upgrade.start(&mut host, now).unwrap();
+    upgrade.start_successor(&mut host, now).unwrap();
     let pid = host.started[0];
     changes(&upgrade);
     // The second call must give the same answer.
     for _ in 0..2 {
-        let said = upgrade.end(now);
+        let said = upgrade.end_successor(now);
         assert_eq!(said, "another galgo has taken over already");
     }
     let much_later = now + Duration::from_secs(1_000_000);
-    assert!(!upgrade.look(much_later) && upgrade.is(pid) && upgrade.left(now).is_none());
-    let again = upgrade.start(&mut host, now).unwrap_err();
+    assert!(
+        !upgrade.check_successor(much_later)
+            && upgrade.is_successor(pid)
+            && upgrade.time_left(now).is_none()
+    );
+    let again = upgrade.start_successor(&mut host, now).unwrap_err();
     assert_eq!(again, "another galgo has taken over already");
     // The same holds after that server has ended.
     kill_process(pid, Signal::KILL).unwrap();
     changes(&upgrade);
-    assert!(!upgrade.look(now) && !upgrade.is(pid));
-    assert!(upgrade.start(&mut host, now).is_err());
+    assert!(!upgrade.check_successor(now) && !upgrade.is_successor(pid));
+    assert!(upgrade.start_successor(&mut host, now).is_err());
     assert_eq!(host.started.len(), 1);
 }

@@ -2,7 +2,7 @@
 
 use crate::remote::{
     deadline::Deadline,
-    message::{OrderAnswer, send},
+    message::{OrderAnswer, send_message},
     shortage::is_short,
 };
 use rustix::{io::Errno, net::SendFlags};
@@ -33,16 +33,16 @@ impl UntoldAnswers {
         self.0.len() >= MOST
     }
 
-    pub(super) fn add(&mut self, answer: UntoldAnswer) {
+    pub(super) fn add_answer(&mut self, answer: UntoldAnswer) {
         self.0.push(answer);
     }
 
     /// Sends the answers that the server still waits for. Does not block if the server does not read.
-    pub(super) fn send(&mut self, socket: BorrowedFd<'_>) {
+    pub(super) fn send_waiting(&mut self, socket: BorrowedFd<'_>) {
         self.0.retain(|told| {
             let fds: Vec<_> = told.fds.iter().map(AsFd::as_fd).collect();
             let answer = told.answer.encode(told.number);
-            let sent = send(socket, &[&answer], &fds, SendFlags::DONTWAIT);
+            let sent = send_message(socket, &[&answer], &fds, SendFlags::DONTWAIT);
             matches!(sent, Err(e) if is_short(e) || e == Errno::INTR) && !told.by.has_passed()
         });
     }

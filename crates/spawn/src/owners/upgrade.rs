@@ -1,7 +1,7 @@
 //! The server's side of an upgrade: it asks the spawner to start the server that takes its place.
 
 use super::front::Owners;
-use crate::remote::{child::number, message::Order};
+use crate::remote::{child::pid_of_pidfd, message::Order};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{os::fd::OwnedFd, sync::Arc};
 
@@ -27,11 +27,11 @@ impl Owners {
     /// # Errors
     /// The server was not started. The error is a sentence for the log.
     pub fn upgrade(self: &Arc<Self>) -> Result<(StartedServer, OwnedFd), String> {
-        let sent = self.order(Order::Upgrade)?;
+        let sent = self.send_order(Order::Upgrade)?;
         let sent = <[OwnedFd; 2]>::try_from(sent);
         let [line, pidfd] = sent.map_err(|_| "the spawner has sent no socket")?;
         let server = StartedServer {
-            pid: number(&pidfd),
+            pid: pid_of_pidfd(&pidfd),
             pidfd,
             owners: Some(self.clone()),
         };
@@ -51,21 +51,21 @@ impl StartedServer {
     }
 
     /// Returns how the server ended, after it has closed its socket. Ends the server if it still runs.
-    pub fn ended(mut self) -> String {
+    pub fn end_and_describe(mut self) -> String {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         let _ = poll(&mut fds, Some(&ENDS_WITHIN));
-        self.end()
+        self.cancel_upgrade()
             .unwrap_or_else(|| "it ended before it was ready".into())
     }
 
-    fn end(&mut self) -> Option<String> {
+    fn cancel_upgrade(&mut self) -> Option<String> {
         let owners = self.owners.take()?;
-        owners.order(Order::EndUpgrade).err()
+        owners.send_order(Order::EndUpgrade).err()
     }
 }
 
 impl Drop for StartedServer {
     fn drop(&mut self) {
-        self.end();
+        self.cancel_upgrade();
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     exit::{Exit, Status},
     remote::{
         connection::ProgramConnection,
-        message::{ProgramReport, REPORT, Received, lower},
+        message::{ProgramReport, REPORT, Received, priority_byte},
         shortage::is_short,
     },
     start::{FailedLaunch, Launch, LaunchOutcome, Priority},
@@ -35,7 +35,7 @@ pub(crate) struct RemoteChild {
 
 impl RemoteChild {
     /// Creates the child for a launch that is under way. Without a `launch`, the child is a waiting process that is being given
-    /// its request: see [`began`](Self::began).
+    /// its request: see [`has_begun`](Self::has_begun).
     pub(crate) fn new(connection: ProgramConnection, launch: Option<Launch>) -> Self {
         Self {
             connection,
@@ -52,7 +52,7 @@ impl RemoteChild {
         if launch.is_none() {
             return LaunchOutcome::Started;
         }
-        let Some(started) = self.started() else {
+        let Some(started) = self.read_start() else {
             return LaunchOutcome::UnderWay;
         };
         match (started, launch.take()) {
@@ -67,42 +67,45 @@ impl RemoteChild {
     ///
     /// # Errors
     /// The process will never receive the request.
-    pub(crate) fn began(&self) -> io::Result<bool> {
+    pub(crate) fn has_begun(&self) -> io::Result<bool> {
         if self.pid.get().is_some() {
             return Ok(true);
         }
-        let started = self.started().transpose().map_err(io::Error::other)?;
+        let started = self.read_start().transpose().map_err(io::Error::other)?;
         Ok(started.is_some())
     }
 
     /// Returns whether the program was started; `None` if that is not known yet.
-    fn started(&self) -> Option<Result<(), StartError>> {
-        Some(match self.report() {
+    fn read_start(&self) -> Option<Result<(), StartError>> {
+        Some(match self.read_report() {
             Err(Errno::AGAIN) => return None,
             Ok(Some(ProgramReport::Started(pid))) => {
                 let _ = self.pid.set(pid);
                 Ok(())
             }
             Ok(Some(ProgramReport::Exited(exit, left))) => {
-                self.ended(exit, left);
+                self.note_end(exit, left);
                 Ok(())
             }
-            Ok(Some(ProgramReport::Failed(stage, errno))) => Err(StartError::errno(stage, errno)),
+            Ok(Some(ProgramReport::Failed(stage, errno))) => {
+                Err(StartError::from_errno(stage, errno))
+            }
             Ok(Some(ProgramReport::Denied(why))) => Err(StartError {
                 stage: StartStage::Denied,
                 source: io::Error::other(why),
             }),
             // The helper has closed the connection, because it had no room for the descriptors of the order.
-            Ok(_) | Err(_) if !self.connection.helper.is_over() => {
-                Err(StartError::errno(StartStage::Descriptors, libc::EMFILE))
-            }
+            Ok(_) | Err(_) if !self.connection.helper.is_over() => Err(StartError::from_errno(
+                StartStage::Descriptors,
+                libc::EMFILE,
+            )),
             // The helper has ended, with the program or before its start.
-            Ok(_) | Err(_) => Err(StartError::errno(StartStage::Helper, libc::ECONNRESET)),
+            Ok(_) | Err(_) => Err(StartError::from_errno(StartStage::Helper, libc::ECONNRESET)),
         })
     }
 
     /// Reads the next report, without waiting; `None` at the end, or if the report cannot be understood.
-    fn report(&self) -> Result<Option<ProgramReport>, Errno> {
+    fn read_report(&self) -> Result<Option<ProgramReport>, Errno> {
         let mut buffer = [0; REPORT];
         let received = self.connection.receive_all(&mut buffer);
         let Received { bytes, lacks, fds } =
@@ -110,7 +113,7 @@ impl RemoteChild {
         let report = buffer.get(..bytes).and_then(ProgramReport::decode);
         Ok(match (report, fds.first()) {
             (Some(ProgramReport::Started(_)), Some(pidfd)) => {
-                Some(ProgramReport::Started(number(pidfd)))
+                Some(ProgramReport::Started(pid_of_pidfd(pidfd)))
             }
             // The number is unknown, because this process had no room for the descriptor that tells it.
             (Some(ProgramReport::Started(_)), None) if lacks => Some(ProgramReport::Started(0)),
@@ -133,7 +136,7 @@ impl RemoteChild {
     }
 
     /// Returns how the program ended, once its report has come, or no report will come any more.
-    pub(crate) fn exit(&self) -> Option<Exit> {
+    pub(crate) fn read_exit(&self) -> Option<Exit> {
         while self.end.get().is_none() {
             let lost = Exit {
                 status: Status::Signal(libc::SIGKILL),
@@ -141,10 +144,10 @@ impl RemoteChild {
                 system: Duration::ZERO,
                 max_rss: 0,
             };
-            match self.report() {
+            match self.read_report() {
                 Err(Errno::AGAIN | Errno::INTR) => return None,
                 Ok(Some(ProgramReport::Started(pid))) => drop(self.pid.set(pid)),
-                Ok(Some(ProgramReport::Exited(exit, left))) => self.ended(exit, left),
+                Ok(Some(ProgramReport::Exited(exit, left))) => self.note_end(exit, left),
                 // The helper has ended, and its programs with it.
                 Ok(_) | Err(_) => drop(self.end.set((lost, false))),
             }
@@ -152,51 +155,51 @@ impl RemoteChild {
         self.end.get().map(|(exit, _)| *exit)
     }
 
-    fn ended(&self, exit: Exit, left: bool) {
+    fn note_end(&self, exit: Exit, left: bool) {
         let _ = self.end.set((exit, left));
         if !left {
-            self.connection.end();
+            self.connection.mark_over();
         }
     }
 
     pub(crate) fn wait(&self) -> Exit {
         loop {
-            if let Some(exit) = self.exit() {
+            if let Some(exit) = self.read_exit() {
                 return exit;
             }
             let _ = poll(&mut [PollFd::new(&self.connection, PollFlags::IN)], None);
         }
     }
 
-    pub(crate) fn left_others(&self) -> bool {
+    pub(crate) fn has_left_others(&self) -> bool {
         !self.alone && self.end.get().is_some_and(|(_, left)| *left)
     }
 
     /// Whether processes that the program left are still there. The helper closes the socket once they are gone.
     pub(crate) fn group_remains(&mut self) -> bool {
-        let gone = || !matches!(self.report(), Err(Errno::AGAIN | Errno::INTR));
-        self.alone = self.alone || (self.left_others() && gone());
-        self.left_others()
+        let gone = || !matches!(self.read_report(), Err(Errno::AGAIN | Errno::INTR));
+        self.alone = self.alone || (self.has_left_others() && gone());
+        self.has_left_others()
     }
 
     /// Asks the helper to lower the program's priority.
-    pub(crate) fn lower(&self, to: Priority) {
-        if let Some(order) = lower(to) {
+    pub(crate) fn lower_priority(&self, to: Priority) {
+        if let Some(order) = priority_byte(to) {
             // The helper is busy; losing this message is harmless.
-            let _ = self.connection.send(order);
+            let _ = self.connection.send_byte(order);
         }
     }
 
     /// Asks the helper to send a signal to the program's group.
-    pub(crate) fn signal(&self, signal: i32) -> io::Result<()> {
+    pub(crate) fn signal_group(&self, signal: i32) -> io::Result<()> {
         let signal = u8::try_from(signal).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let sent = self.connection.send(signal);
+        let sent = self.connection.send_byte(signal);
         sent.map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))
     }
 }
 
 /// Returns this process's number for a process in another PID namespace (pidfd_open(2)); 0 if that process has ended.
-pub(crate) fn number(pidfd: &OwnedFd) -> i32 {
+pub(crate) fn pid_of_pidfd(pidfd: &OwnedFd) -> i32 {
     let info = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
     let info = std::fs::read_to_string(info).unwrap_or_default();
     let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"));

@@ -6,8 +6,8 @@
 //! (net/unix/garbage.c).
 
 use crate::remote::{
-    message::{MOST, Received, pair, receive, receive_all, send},
-    shortage::{is_short, pause},
+    message::{MOST, Received, receive_all, receive_message, send_message, socket_pair},
+    shortage::{is_short, pause_for_shortage},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -37,17 +37,17 @@ const SHORT_TRIES: u32 = 5;
 const HELPERS: usize = 32;
 
 /// Returns the limit of helpers for one remit and user: one for each processor.
-pub(crate) fn most_of_one() -> usize {
+pub(crate) fn max_helpers_per_user() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
 /// Returns how many descriptors the server must reserve for helpers, in addition to those for programs. `remits` is the number
 /// of configured remits. `owners`: a remit stands for any number of users.
-pub fn descriptors(remits: usize, owners: bool) -> usize {
+pub fn reserved_descriptors(remits: usize, owners: bool) -> usize {
     match (remits, owners) {
         (0, _) => 0,
         (_, true) => IDLE_OF_ALL + HELPERS,
-        (remits, false) => IDLE_OF_ALL + (remits * most_of_one()).min(HELPERS),
+        (remits, false) => IDLE_OF_ALL + (remits * max_helpers_per_user()).min(HELPERS),
     }
 }
 
@@ -106,7 +106,7 @@ impl HelperLink {
     ///
     /// # Errors
     /// An error of the kernel; `MSGSIZE`: the order is too long.
-    pub(crate) fn ask(
+    pub(crate) fn send_order(
         self: &Arc<Self>,
         order: &[&[u8]],
         stdio: [BorrowedFd<'_>; 3],
@@ -125,14 +125,14 @@ impl HelperLink {
         order: &[&[u8]],
         fds: &[BorrowedFd<'_>],
     ) -> Result<ProgramConnection, Errno> {
-        let idle = self.idle().pop();
+        let idle = self.lock_idle().pop();
         let (number, ours, new) = match idle {
             Some((number, ours)) => {
                 self.idle_of_all.fetch_sub(1, Ordering::Relaxed);
                 (number, ours, None)
             }
             None => {
-                let (ours, theirs) = pair()?;
+                let (ours, theirs) = socket_pair()?;
                 let number = self.next.fetch_add(1, Ordering::Relaxed);
                 (number, ours, Some(theirs))
             }
@@ -152,11 +152,11 @@ impl HelperLink {
             spoken: AtomicBool::new(false),
         };
         // On failure, the connection is closed, because the helper may not know it.
-        send(socket, &parts, &fds, SendFlags::DONTWAIT)?;
+        send_message(socket, &parts, &fds, SendFlags::DONTWAIT)?;
         Ok(connection)
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<(u64, OwnedFd)>> {
+    fn lock_idle(&self) -> MutexGuard<'_, Vec<(u64, OwnedFd)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -169,9 +169,9 @@ fn has_hung_up(socket: &OwnedFd) -> bool {
 }
 
 impl ProgramConnection {
-    /// Receives the next report without waiting, as [`receive`] does.
+    /// Receives the next report without waiting, as [`receive_message`] does.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
-        receive(self.as_fd(), buffer, RecvFlags::DONTWAIT)
+        receive_message(self.as_fd(), buffer, RecvFlags::DONTWAIT)
     }
 
     /// Works like [`receive`](Self::receive), and notes whether descriptors are missing.
@@ -180,13 +180,13 @@ impl ProgramConnection {
     }
 
     /// Sends one byte. The byte is lost if the helper cannot take it now.
-    pub(crate) fn send(&self, byte: u8) -> Result<(), Errno> {
+    pub(crate) fn send_byte(&self, byte: u8) -> Result<(), Errno> {
         self.spoken.store(true, Ordering::Relaxed);
-        send(self.as_fd(), &[&[byte]], &[], SendFlags::DONTWAIT)
+        send_message(self.as_fd(), &[&[byte]], &[], SendFlags::DONTWAIT)
     }
 
     /// Notes that the helper has sent its last report, so the connection can be used again.
-    pub(crate) fn end(&self) {
+    pub(crate) fn mark_over(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
 }
@@ -202,7 +202,7 @@ impl Drop for ProgramConnection {
     fn drop(&mut self) {
         self.helper.programs.fetch_sub(1, Ordering::Relaxed);
         let is_free = *self.over.get_mut() && !*self.spoken.get_mut();
-        let mut idle = self.helper.idle();
+        let mut idle = self.helper.lock_idle();
         if !is_free || idle.len() >= IDLE {
             return;
         }
@@ -217,7 +217,7 @@ impl Drop for ProgramConnection {
 
 impl Drop for HelperLink {
     fn drop(&mut self) {
-        let idle = self.idle().len();
+        let idle = self.lock_idle().len();
         self.idle_of_all.fetch_sub(idle, Ordering::Relaxed);
     }
 }
@@ -236,19 +236,19 @@ impl HelperEnd {
     }
 
     /// Sends a report. Returns whether the server can still hear it. Retries for a moment if something is short.
-    pub(crate) fn tell(&self, report: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
+    pub(crate) fn send_report(&self, report: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
         for _ in 0..SHORT_TRIES {
-            match send(self.as_fd(), &[report], fds, SendFlags::DONTWAIT) {
-                Err(e) if is_short(e) => pause(),
+            match send_message(self.as_fd(), &[report], fds, SendFlags::DONTWAIT) {
+                Err(e) if is_short(e) => pause_for_shortage(),
                 sent => return sent.is_ok(),
             }
         }
         false
     }
 
-    /// Receives the next message without waiting, as [`receive`] does.
+    /// Receives the next message without waiting, as [`receive_message`] does.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
-        receive(self.as_fd(), buffer, RecvFlags::DONTWAIT)
+        receive_message(self.as_fd(), buffer, RecvFlags::DONTWAIT)
     }
 }
 
@@ -265,7 +265,7 @@ pub(crate) struct IdleEnds(Vec<HelperEnd>);
 impl IdleEnds {
     /// Returns the connection that a message of [`HelperLink::connect`] names, and the order after its number; `None` if the
     /// message cannot be understood.
-    pub(crate) fn named<'m, const N: usize>(
+    pub(crate) fn take_named<'m, const N: usize>(
         &mut self,
         message: &'m [u8],
         mut fds: Vec<OwnedFd>,
@@ -285,7 +285,7 @@ impl IdleEnds {
     }
 
     /// Keeps a connection whose program is over.
-    pub(crate) fn keep(&mut self, end: HelperEnd) {
+    pub(crate) fn keep_connection(&mut self, end: HelperEnd) {
         self.0.push(end);
     }
 
@@ -297,7 +297,7 @@ impl IdleEnds {
     }
 
     /// Drops the connections that are `ready`, in the order of [`wait_for`](Self::wait_for).
-    pub(crate) fn look(&mut self, ready: &mut impl Iterator<Item = bool>) {
+    pub(crate) fn drop_ready(&mut self, ready: &mut impl Iterator<Item = bool>) {
         self.0.retain(|_| !ready.next().unwrap_or_default());
     }
 }
@@ -311,13 +311,14 @@ mod tests {
     /// A signal overtakes the order for its program if the helper reads the order late.
     #[test]
     fn a_signal_before_its_order_closes_no_connection() {
-        let (ours, theirs) = pair().unwrap();
+        let (ours, theirs) = socket_pair().unwrap();
         let link = HelperLink::new(ours, &Arc::default());
         let mut idle = IdleEnds::default();
         let mut buffer = [0; 16];
         let mut take = |idle: &mut IdleEnds| {
-            let (n, fds) = receive(theirs.as_fd(), &mut buffer, RecvFlags::DONTWAIT).unwrap();
-            let (end, ..) = idle.named::<0>(&buffer[..n], fds)?;
+            let (n, fds) =
+                receive_message(theirs.as_fd(), &mut buffer, RecvFlags::DONTWAIT).unwrap();
+            let (end, ..) = idle.take_named::<0>(&buffer[..n], fds)?;
             Some(end)
         };
         let look = |idle: &mut IdleEnds| {
@@ -325,19 +326,19 @@ mod tests {
             idle.wait_for(&mut fds);
             poll(&mut fds, Some(&Timespec::default())).unwrap();
             let ready: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-            idle.look(&mut ready.into_iter());
+            idle.drop_ready(&mut ready.into_iter());
         };
         let first = link.connect(link.socket.as_fd(), &[b"x"], &[]).unwrap();
         let end = take(&mut idle).unwrap();
-        idle.keep(end);
-        first.end();
+        idle.keep_connection(end);
+        first.mark_over();
         drop(first);
         let next = link.connect(link.socket.as_fd(), &[b"x"], &[]).unwrap();
-        next.send(15).unwrap();
+        next.send_byte(15).unwrap();
         look(&mut idle);
         let end = take(&mut idle).expect("the connection that the order names");
         assert_eq!(end.receive(&mut [0; 1]).unwrap().0, 1);
-        idle.keep(end);
+        idle.keep_connection(end);
         look(&mut idle);
         assert_eq!(idle.0.len(), 1);
         drop(next);
@@ -350,21 +351,22 @@ mod tests {
         let of_all = Arc::default();
         let (links, theirs): (Vec<_>, Vec<_>) = (0..2 * IDLE_OF_ALL / IDLE)
             .map(|_| {
-                let (ours, theirs) = pair().unwrap();
+                let (ours, theirs) = socket_pair().unwrap();
                 (HelperLink::new(ours, &of_all), theirs)
             })
             .unzip();
-        let idle = |links: &[Arc<HelperLink>]| links.iter().map(|l| l.idle().len()).sum::<usize>();
+        let idle =
+            |links: &[Arc<HelperLink>]| links.iter().map(|l| l.lock_idle().len()).sum::<usize>();
         for (link, theirs) in links.iter().zip(&theirs) {
             let mut asked = Vec::new();
             for _ in 0..2 * IDLE {
                 asked.push(link.connect(link.socket.as_fd(), &[b"x"], &[]).unwrap());
-                while receive(theirs.as_fd(), &mut [0; 16], RecvFlags::DONTWAIT).is_ok() {}
+                while receive_message(theirs.as_fd(), &mut [0; 16], RecvFlags::DONTWAIT).is_ok() {}
             }
-            asked.iter().for_each(ProgramConnection::end);
+            asked.iter().for_each(ProgramConnection::mark_over);
         }
         assert_eq!(idle(&links), IDLE_OF_ALL);
-        assert!(links.iter().all(|link| link.idle().len() <= IDLE));
+        assert!(links.iter().all(|link| link.lock_idle().len() <= IDLE));
         let rest = links.into_iter().skip(1).collect::<Vec<_>>();
         assert_eq!(of_all.load(Ordering::Relaxed), idle(&rest));
         assert!(!rest[0].is_over());

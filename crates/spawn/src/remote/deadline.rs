@@ -20,23 +20,23 @@ impl Deadline {
 
     /// Returns the deadline at this time from now.
     pub fn within(most: Duration) -> Self {
-        Self(now().saturating_add(most))
+        Self(monotonic_now().saturating_add(most))
     }
 
     /// Returns the time until the deadline; zero if it has passed.
-    pub fn left(self) -> Duration {
-        self.0.saturating_sub(now())
+    pub fn time_left(self) -> Duration {
+        self.0.saturating_sub(monotonic_now())
     }
 
     /// Returns an earlier deadline, which leaves time to report that it has passed.
-    pub(crate) fn before(self) -> Self {
-        let left = self.left();
+    pub(crate) fn with_margin(self) -> Self {
+        let left = self.time_left();
         Self(self.0 - (left / 5).min(Duration::from_secs(1)))
     }
 
     /// Whether the deadline has passed.
     pub fn has_passed(self) -> bool {
-        self.left().is_zero()
+        self.time_left().is_zero()
     }
 
     pub(crate) fn encode(self) -> [u8; Self::SIZE] {
@@ -52,12 +52,12 @@ impl Deadline {
     }
 }
 
-fn now() -> Duration {
+fn monotonic_now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
 /// Converts a wait for poll(2). Rounds up, because a process that wakes before the deadline would find nothing to do.
-pub(crate) fn patience(left: Duration) -> Timespec {
+pub(crate) fn to_timespec(left: Duration) -> Timespec {
     Timespec::try_from(left).unwrap_or(Timespec {
         tv_sec: i64::MAX,
         tv_nsec: 0,
@@ -77,7 +77,7 @@ mod tests {
             .map(|(told, rest)| (told, rest.to_vec()))
             .unwrap();
         assert_eq!((told, &rest[..]), (soon, &b"rest"[..]));
-        assert!(!soon.has_passed() && soon.left() > Duration::from_secs(1));
+        assert!(!soon.has_passed() && soon.time_left() > Duration::from_secs(1));
         assert!(Deadline::within(Duration::ZERO).has_passed());
         assert!(Deadline::decode(&[0; 7]).is_none());
     }

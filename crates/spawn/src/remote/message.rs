@@ -38,7 +38,7 @@ pub(crate) const MOST: usize = 256 << 10;
 ///
 /// # Errors
 /// An error of the system.
-pub fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+pub fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -51,7 +51,7 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
 ///
 /// # Errors
 /// An error of the system.
-pub fn send(
+pub fn send_message(
     socket: BorrowedFd<'_>,
     parts: &[&[u8]],
     fds: &[BorrowedFd<'_>],
@@ -78,12 +78,12 @@ pub(crate) struct Received {
 
 /// Receives one message. Returns its length, 0 at the end of the conversation, and its descriptors. If the message was longer
 /// than `buffer`, or descriptors are missing, the length is greater than any message's.
-pub(crate) fn receive(
+pub(crate) fn receive_message(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
     flags: RecvFlags,
 ) -> Result<(usize, Vec<OwnedFd>), Errno> {
-    receive_all(socket, buffer, flags).map(Received::whole)
+    receive_all(socket, buffer, flags).map(Received::into_parts)
 }
 
 /// Receives one message, and notes whether descriptors are missing.
@@ -92,9 +92,9 @@ pub(crate) fn receive_all(
     buffer: &mut [u8],
     flags: RecvFlags,
 ) -> Result<Received, Errno> {
-    match received(socket, buffer, flags) {
+    match receive_raw(socket, buffer, flags) {
         // The other side has closed the socket with unread data. The kernel reports that once, before the remaining messages.
-        Err(Errno::CONNRESET) => received(socket, buffer, flags),
+        Err(Errno::CONNRESET) => receive_raw(socket, buffer, flags),
         received => received,
     }
 }
@@ -108,17 +108,17 @@ pub fn receive_once(
     buffer: &mut [u8],
     flags: RecvFlags,
 ) -> Result<(usize, Vec<OwnedFd>), Errno> {
-    received(socket, buffer, flags).map(Received::whole)
+    receive_raw(socket, buffer, flags).map(Received::into_parts)
 }
 
 impl Received {
-    fn whole(self) -> (usize, Vec<OwnedFd>) {
+    fn into_parts(self) -> (usize, Vec<OwnedFd>) {
         let bytes = if self.lacks { usize::MAX } else { self.bytes };
         (bytes, self.fds)
     }
 }
 
-fn received(
+fn receive_raw(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
     flags: RecvFlags,
@@ -190,7 +190,7 @@ impl<'h> Order<'h> {
     }
 
     /// Reads the number and the deadline in front of an order, and the order.
-    pub(crate) fn numbered(bytes: &'h [u8]) -> Option<(u32, Deadline, Option<Self>)> {
+    pub(crate) fn decode_numbered(bytes: &'h [u8]) -> Option<(u32, Deadline, Option<Self>)> {
         let (number, rest) = bytes.split_first_chunk()?;
         let (by, order) = Deadline::decode(rest)?;
         Some((u32::from_ne_bytes(*number), by, Self::decode(order)))
@@ -272,7 +272,7 @@ impl HelperOrder {
 
     /// Encodes the head of a start, with the number of arguments after the program, and the deadline of the start. For `knocks`
     /// see [`Launch`](crate::Launch).
-    pub(crate) fn start(
+    pub(crate) fn encode_start(
         args: usize,
         knocks: bool,
         priority: Priority,
@@ -284,7 +284,7 @@ impl HelperOrder {
             Self::START
         };
         let mut head = [0; START_HEAD];
-        (head[0], head[1]) = (letter, lower(priority).unwrap_or(NORMAL));
+        (head[0], head[1]) = (letter, priority_byte(priority).unwrap_or(NORMAL));
         head[2..10].copy_from_slice(&by.encode());
         head[10..].copy_from_slice(&u16::try_from(args).ok()?.to_ne_bytes());
         Some(head)
@@ -331,7 +331,7 @@ impl StartOrder {
         let (priority, rest) = bytes.split_first()?;
         let priority = match *priority {
             NORMAL => Priority::Normal,
-            low => lowered(low)?,
+            low => priority_from_byte(low)?,
         };
         let (by, rest) = Deadline::decode(rest)?;
         let (head, rest) = rest.split_first_chunk()?;
@@ -345,7 +345,7 @@ impl StartOrder {
         let mut count = 0;
         for variable in strings {
             let at = variable.iter().position(|&b| b == b'=')?;
-            env.put(&variable[..at], &variable[at + 1..]);
+            env.set_variable(&variable[..at], &variable[at + 1..]);
             count += 1;
         }
         // The server never sends an empty name, or the same name twice.
@@ -385,13 +385,13 @@ const PRIORITIES: [(Priority, u8); 2] = [(Priority::Idle, 0), (Priority::IdleLea
 const NORMAL: u8 = 1;
 
 /// Returns the byte that lowers a program to this priority; `None` for normal priority.
-pub(crate) fn lower(to: Priority) -> Option<u8> {
+pub(crate) fn priority_byte(to: Priority) -> Option<u8> {
     let found = PRIORITIES.iter().find(|(priority, _)| *priority == to);
     found.map(|(_, byte)| *byte)
 }
 
-/// Returns the priority for a byte of [`lower`]; `None` if the byte is a signal.
-pub(crate) fn lowered(byte: u8) -> Option<Priority> {
+/// Returns the priority for a byte of [`priority_byte`]; `None` if the byte is a signal.
+pub(crate) fn priority_from_byte(byte: u8) -> Option<Priority> {
     let found = PRIORITIES.iter().find(|(_, one)| *one == byte);
     found.map(|(priority, _)| *priority)
 }
@@ -451,9 +451,10 @@ impl ProgramReport {
         match (kind, &words[..], odd) {
             (b'W', [], []) => Some(Self::Waits),
             (b'S', &[pid], []) => signed(pid).filter(|pid| *pid > 0).map(Self::Started),
-            (b'F', &[stage, errno], []) => {
-                Some(Self::Failed(StartStage::numbered(stage)?, signed(errno)?))
-            }
+            (b'F', &[stage, errno], []) => Some(Self::Failed(
+                StartStage::from_number(stage)?,
+                signed(errno)?,
+            )),
             (b'X', &[signal, number, user, system, max_rss, left], []) => {
                 let number = signed(number)?;
                 let status = match signal {
@@ -481,7 +482,7 @@ pub fn read_all(bytes: &[u8]) {
         assert_eq!(order.encode(), *bytes, "an order says one thing");
     }
     if let Some(HelperOrder::Start(order)) = HelperOrder::decode(bytes) {
-        assert!(order.args.len() <= bytes.len() && order.env.bytes().len() <= bytes.len());
+        assert!(order.args.len() <= bytes.len() && order.env.as_bytes().len() <= bytes.len());
     }
     if let Some((number, answer)) = OrderAnswer::decode(bytes) {
         assert!(OrderAnswer::decode(&answer.encode(number)).is_some());
@@ -544,8 +545,11 @@ mod tests {
         ]
         .concat();
         assert!(order.len() <= Order::NUMBERED);
-        assert_eq!(Order::numbered(&order), Some((7, by, Some(Order::Reload))));
-        assert_eq!(Order::numbered(&order[..13]), Some((7, by, None)));
+        assert_eq!(
+            Order::decode_numbered(&order),
+            Some((7, by, Some(Order::Reload)))
+        );
+        assert_eq!(Order::decode_numbered(&order[..13]), Some((7, by, None)));
         for answer in [
             OrderAnswer::Done,
             OrderAnswer::Denied("no".into()),
@@ -562,13 +566,13 @@ mod tests {
 
     #[test]
     fn what_was_told_before_an_order_that_came_too_late_is_heard() {
-        let (ours, theirs) = pair().unwrap();
-        send(theirs.as_fd(), &[b"told"], &[], SendFlags::empty()).unwrap();
-        send(ours.as_fd(), &[b"late"], &[], SendFlags::empty()).unwrap();
+        let (ours, theirs) = socket_pair().unwrap();
+        send_message(theirs.as_fd(), &[b"told"], &[], SendFlags::empty()).unwrap();
+        send_message(ours.as_fd(), &[b"late"], &[], SendFlags::empty()).unwrap();
         drop(theirs);
         let mut buffer = [0; 8];
         let mut next = || {
-            receive(ours.as_fd(), &mut buffer, RecvFlags::DONTWAIT)
+            receive_message(ours.as_fd(), &mut buffer, RecvFlags::DONTWAIT)
                 .unwrap()
                 .0
         };
@@ -614,14 +618,14 @@ mod tests {
         let all = [Priority::Normal, Priority::Idle, Priority::IdleLeavingOne];
         for priority in all {
             let by = Deadline::within(Duration::ZERO);
-            let head = HelperOrder::start(0, true, priority, by).unwrap();
+            let head = HelperOrder::encode_start(0, true, priority, by).unwrap();
             let read = HelperOrder::decode(&[&head[..], b"/p\0"].concat());
             let Some(HelperOrder::Start(order)) = read else {
                 panic!("{read:?}")
             };
             assert!(order.priority == priority && order.knocks && !order.is_wanted());
             assert_eq!(
-                lower(priority).and_then(lowered),
+                priority_byte(priority).and_then(priority_from_byte),
                 (priority > Priority::Normal).then_some(priority)
             );
         }

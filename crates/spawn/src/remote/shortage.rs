@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use std::time::Duration;
 
 /// Waits a moment for a system that is short of something.
-pub(crate) fn pause() {
+pub(crate) fn pause_for_shortage() {
     std::thread::sleep(Duration::from_millis(20));
 }
 

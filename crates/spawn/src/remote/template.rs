@@ -6,7 +6,7 @@ use crate::{
         child::RemoteChild,
         connection::ProgramConnection,
         deadline::Deadline,
-        message::{self, HelperOrder, ProgramReport, send},
+        message::{self, HelperOrder, ProgramReport, send_message},
         shortage::is_short,
         template_message::{PREFORK, TemplateReport},
     },
@@ -70,7 +70,7 @@ impl RemoteTemplate {
     }
 
     /// Turns a parked process into the process that takes the request.
-    pub(crate) fn itself(self) -> RemotePreforked {
+    pub(crate) fn into_preforked(self) -> RemotePreforked {
         RemotePreforked {
             connection: self.connection,
             ready: true,
@@ -79,14 +79,14 @@ impl RemoteTemplate {
 
     /// Whether the template is there. The only report about a stopped template is that it is gone.
     pub(crate) fn is_alive(&self) -> bool {
-        self.state() == TemplateState::There
+        self.read_state() == TemplateState::There
     }
 
     pub(crate) fn has_changed(&self) -> bool {
-        self.state() == TemplateState::Changed
+        self.read_state() == TemplateState::Changed
     }
 
-    fn state(&self) -> TemplateState {
+    fn read_state(&self) -> TemplateState {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if *state == TemplateState::There {
             let mut buffer = [0; 16];
@@ -119,7 +119,7 @@ pub(crate) struct RemotePreforked {
 }
 
 impl RemotePreforked {
-    pub(crate) fn ready(&mut self) -> io::Result<bool> {
+    pub(crate) fn is_ready(&mut self) -> io::Result<bool> {
         if self.ready {
             return Ok(true);
         }
@@ -139,17 +139,17 @@ impl RemotePreforked {
         Ok(self.ready)
     }
 
-    /// Asks the helper to give the request to the process. [`RemoteChild::began`] tells the result.
-    pub(crate) fn start(
+    /// Asks the helper to give the request to the process. [`RemoteChild::has_begun`] tells the result.
+    pub(crate) fn give_request(
         self,
         (program, env, priority): (&CStr, &EnvBlock, Priority),
         patience: Duration,
         stdio: [BorrowedFd<'_>; 3],
         report: Option<BorrowedFd<'_>>,
     ) -> io::Result<RemoteChild> {
-        let head = HelperOrder::start(0, false, priority, Deadline::within(patience));
+        let head = HelperOrder::encode_start(0, false, priority, Deadline::within(patience));
         let head = head.ok_or(io::ErrorKind::InvalidInput)?;
-        let parts = [&head[..], program.to_bytes_with_nul(), env.bytes()];
+        let parts = [&head[..], program.to_bytes_with_nul(), env.as_bytes()];
         let size = parts.iter().map(|part| part.len()).sum::<usize>();
         if size > message::MOST {
             return Err(io::ErrorKind::ArgumentListTooLong.into());
@@ -159,7 +159,7 @@ impl RemotePreforked {
             let _ = set_socket_send_buffer_size(&self.connection, message::MOST * 2);
         }
         let fds: Vec<_> = stdio.into_iter().chain(report).collect();
-        send(self.connection.as_fd(), &parts, &fds, SendFlags::DONTWAIT)?;
+        send_message(self.connection.as_fd(), &parts, &fds, SendFlags::DONTWAIT)?;
         Ok(RemoteChild::new(self.connection, None))
     }
 }

@@ -118,9 +118,9 @@ impl TemplateReport {
             Self::Left(names) => [b"L", &names[..names.len().min(WORDS)]].concat(),
             Self::Stopped(stop) => {
                 let (memory, knows) = (stop.memory.to_ne_bytes(), [u8::from(stop.knows)]);
-                [b"R", &memory[..], &knows, words(&stop.obstacle)].concat()
+                [b"R", &memory[..], &knows, truncate_words(&stop.obstacle)].concat()
             }
-            Self::None(why, said) => [&[b'E', *why as u8][..], words(said)].concat(),
+            Self::None(why, said) => [&[b'E', *why as u8][..], truncate_words(said)].concat(),
             Self::Changed => b"X".to_vec(),
         }
     }
@@ -155,7 +155,7 @@ impl TemplateReport {
     }
 
     /// Splits the names of modules that are left to children into as many reports as needed.
-    pub(crate) fn left(names: &[String]) -> Vec<Self> {
+    pub(crate) fn left_modules(names: &[String]) -> Vec<Self> {
         let mut all = vec![Vec::new()];
         for name in names.iter().filter(|name| name.len() < WORDS) {
             if all[all.len() - 1].len() + name.len() >= WORDS {
@@ -170,7 +170,7 @@ impl TemplateReport {
     }
 }
 
-fn words(text: &str) -> &[u8] {
+fn truncate_words(text: &str) -> &[u8] {
     &text.as_bytes()[..text.floor_char_boundary(WORDS)]
 }
 
@@ -262,7 +262,7 @@ mod tests {
     fn long_lists_become_several_reports() {
         let names: Vec<String> = (0..10_000).map(|n| format!("module{n}")).collect();
         let mut all = Vec::new();
-        for report in TemplateReport::left(&names) {
+        for report in TemplateReport::left_modules(&names) {
             assert!(report.encode().len() <= REPORT);
             let TemplateReport::Left(part) = report else {
                 panic!("another report");

@@ -101,12 +101,12 @@ impl Comparison {
 }
 
 /// Requires the argument to be this number.
-const fn only(argument: u32, with: u32) -> Comparison {
+const fn require_value(argument: u32, with: u32) -> Comparison {
     Comparison::new(argument, with, Next, WithKey)
 }
 
 /// Requires the first argument, the process or thread, to be 0: the calling one.
-const ITSELF: &[Comparison] = &[only(0, 0)];
+const ITSELF: &[Comparison] = &[require_value(0, 0)];
 
 /// Requires the argument to be a limit other than RLIMIT_LOCKS, which marks the processes of a request ([`crate::reaper`]).
 #[allow(clippy::unnecessary_cast)] // not every libc declares the constant with this type
@@ -135,7 +135,7 @@ pub(super) const OWN_ONLY: &[(libc::c_long, &str, &[Comparison])] = &[
                 ..Comparison::new(2, 0, Next, Skip)
             },
             Comparison::new(2, 0, Allow, Next),
-            only(0, 0),
+            require_value(0, 0),
             unmarked(1),
         ],
     ),
@@ -143,12 +143,12 @@ pub(super) const OWN_ONLY: &[(libc::c_long, &str, &[Comparison])] = &[
     (
         libc::SYS_setpriority,
         "setpriority",
-        &[only(0, PRIO_PROCESS), only(1, 0)],
+        &[require_value(0, PRIO_PROCESS), require_value(1, 0)],
     ),
     (
         libc::SYS_ioprio_set,
         "ioprio_set",
-        &[only(0, IOPRIO_PROCESS), only(1, 0)],
+        &[require_value(0, IOPRIO_PROCESS), require_value(1, 0)],
     ),
     (libc::SYS_sched_setaffinity, "sched_setaffinity", ITSELF),
     (libc::SYS_sched_setscheduler, "sched_setscheduler", ITSELF),

@@ -29,7 +29,7 @@ impl ListedFileWatch {
     ///
     /// # Errors
     /// There is no inotify, or no room in it.
-    pub(super) fn of(steps: &BTreeSet<PathBuf>) -> io::Result<Self> {
+    pub(super) fn for_steps(steps: &BTreeSet<PathBuf>) -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let entries = steps.iter();
         let entries = entries.filter_map(|step| Some((step.parent()?, step.file_name()?)));
@@ -47,7 +47,7 @@ impl ListedFileWatch {
     }
 
     /// Returns whether a listed file was replaced. Ask when the descriptor is readable.
-    pub(crate) fn any(&self) -> bool {
+    pub(crate) fn has_replaced(&self) -> bool {
         let mut any = false;
         let mut space = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(&self.inotify, &mut space);
@@ -93,9 +93,9 @@ mod tests {
             let mut steps = BTreeSet::new();
             resolve_noting(&at("link/listed"), &mut steps).unwrap();
             assert!(resolve_noting(&at("link/later"), &mut steps).is_err());
-            let watch = ListedFileWatch::of(&steps).unwrap();
+            let watch = ListedFileWatch::for_steps(&steps).unwrap();
             change();
-            watch.any()
+            watch.has_replaced()
         };
         assert!(!noticed(&|| ()));
         assert!(!noticed(&|| fs::write(at("app/listed"), "changed").unwrap()));

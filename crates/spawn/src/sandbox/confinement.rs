@@ -104,12 +104,13 @@ struct Rules {
 }
 
 impl Rules {
-    fn add(&mut self, path: &Path, access: AccessRights) -> io::Result<()> {
+    fn add_rule(&mut self, path: &Path, access: AccessRights) -> io::Result<()> {
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
         let found = resolve_noting(path, &mut self.steps).map_err(named)?;
         self.links.extend(found.links);
-        let is_said =
-            |other: &ListedFile| found.path.starts_with(&other.path) && other.access.holds(access);
+        let is_said = |other: &ListedFile| {
+            found.path.starts_with(&other.path) && other.access.includes(access)
+        };
         if !self.all.iter().any(is_said) {
             self.all.push(ListedFile {
                 path: found.path,
@@ -120,13 +121,13 @@ impl Rules {
         Ok(())
     }
 
-    fn ruleset(
+    fn make_ruleset(
         &self,
         program: Option<BorrowedFd<'_>>,
         ports: Ports,
     ) -> io::Result<Option<OwnedFd>> {
         let files = self.all.iter().map(|one| (&*one.file, one.access));
-        domain::confining(files, program, ports)
+        domain::make_confining_ruleset(files, program, ports)
     }
 }
 
@@ -167,22 +168,22 @@ impl Confinement {
         interpreters: &[&Path],
         worker: Option<ForWorker<'_>>,
     ) -> io::Result<Prepared> {
-        let network = self.network.here();
+        let network = self.network.as_supported();
         let in_namespaces = kernel().namespaces;
         if in_namespaces {
-            namespaces::enter(network == Network::Loopback)?;
+            namespaces::enter_namespaces(network == Network::Loopback)?;
         }
-        let mut rules = self.rules(own, interpreters)?;
+        let mut rules = self.collect_rules(own, interpreters)?;
         let mut of_worker = rules.clone();
         for (list, access) in worker
             .iter()
             .flat_map(|w| [(w.read, AccessRights::READ), (w.write, AccessRights::WRITE)])
         {
             list.iter()
-                .try_for_each(|path| of_worker.add(path, access))?;
+                .try_for_each(|path| of_worker.add_rule(path, access))?;
         }
         // Files that are replaced from here on are noticed.
-        let changes = ListedFileWatch::of(&rules.steps);
+        let changes = ListedFileWatch::for_steps(&rules.steps);
         let mut ipc = Ipc::Machine;
         if in_namespaces {
             ipc = Ipc::Own;
@@ -195,9 +196,9 @@ impl Confinement {
             Network::Out => Ports::CONNECT,
             Network::Loopback | Network::All => Ports::ALL,
         };
-        let of_worker = worker.map(|worker| of_worker.ruleset(Some(worker.program), ports));
+        let of_worker = worker.map(|worker| of_worker.make_ruleset(Some(worker.program), ports));
         Ok(Prepared {
-            ruleset: rules.ruleset(None, ports)?,
+            ruleset: rules.make_ruleset(None, ports)?,
             worker: of_worker.transpose()?.flatten(),
             changes,
             network,
@@ -206,7 +207,7 @@ impl Confinement {
     }
 
     /// Returns the rules: the rights of programs to each file.
-    fn rules(&self, own: &Path, interpreters: &[&Path]) -> io::Result<Rules> {
+    fn collect_rules(&self, own: &Path, interpreters: &[&Path]) -> io::Result<Rules> {
         let own = if own.is_dir() {
             own
         } else {
@@ -220,22 +221,23 @@ impl Confinement {
             (DEVICES, AccessRights::DEVICE),
         ] {
             for path in list {
-                let _ = rules.add(Path::new(path), access);
+                let _ = rules.add_rule(Path::new(path), access);
             }
         }
         for path in python_settings() {
-            let _ = rules.add(&path, AccessRights::READ);
+            let _ = rules.add_rule(&path, AccessRights::READ);
         }
-        rules.add(own, AccessRights::EXECUTE)?;
+        rules.add_rule(own, AccessRights::EXECUTE)?;
         for path in interpreters {
-            rules.add(path, AccessRights::EXECUTE)?;
+            rules.add_rule(path, AccessRights::EXECUTE)?;
         }
         for (list, access) in [
             (&self.read, AccessRights::READ),
             (&self.write, AccessRights::WRITE),
             (&self.exec, AccessRights::EXECUTE),
         ] {
-            list.iter().try_for_each(|path| rules.add(path, access))?;
+            list.iter()
+                .try_for_each(|path| rules.add_rule(path, access))?;
         }
         Ok(rules)
     }
@@ -243,7 +245,7 @@ impl Confinement {
 
 impl Prepared {
     /// Returns the IPC namespace that programs are in.
-    pub fn ipc(&self) -> Ipc {
+    pub fn ipc_namespace(&self) -> Ipc {
         self.ipc
     }
 
@@ -253,7 +255,7 @@ impl Prepared {
     /// # Errors
     /// The kernel refuses a feature that it has.
     pub fn confine(&self) -> io::Result<()> {
-        install::enter(FilteredThreads::This, |key| {
+        install::enter_filter(FilteredThreads::This, |key| {
             filter::strict(self.network, self.ipc, key)
         })
     }

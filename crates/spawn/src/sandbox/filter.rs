@@ -49,7 +49,7 @@ pub(super) fn standard(ipc: Ipc, more: &[libc::c_long], key: u64) -> Vec<sock_fi
     for call in more {
         filter.extend(answer(BPF_JEQ, number(*call), 0, 1, EPERM));
     }
-    filter.push(step(BPF_RET, 0, 0, ALLOW));
+    filter.push(instruction(BPF_RET, 0, 0, ALLOW));
     filter
 }
 
@@ -59,7 +59,7 @@ pub(super) fn strict(network: Network, ipc: Ipc, key: u64) -> Vec<sock_filter> {
     let allowed = |call| ALLOWED.iter().copied().flatten().any(|a| *a == call);
     let own = OWN_ONLY.iter().filter(|call| allowed(call.0));
     let mut filter = refusing(own.flat_map(|call| own_only(*call, key)), ipc);
-    filter.extend(sockets(network));
+    filter.extend(check_sockets(network));
     let abi = kernel().landlock;
     // Refused because Landlock does not cover the call here.
     let refused = [
@@ -73,20 +73,20 @@ pub(super) fn strict(network: Network, ipc: Ipc, key: u64) -> Vec<sock_filter> {
     for call in ALLOWED.iter().copied().flatten() {
         filter.extend(answer(BPF_JEQ, number(*call), 0, 1, ALLOW));
     }
-    filter.push(step(BPF_RET, 0, 0, ENOSYS));
+    filter.push(instruction(BPF_RET, 0, 0, ENOSYS));
     filter
 }
 
 /// Checks which sockets a program may make: Unix sockets and, if it has a network, TCP, UDP and ping (icmp(7)). Landlock cannot
 /// control ports of other protocols, such as MPTCP. A raw socket would receive other programs' data. socketpair(2) makes no
 /// socket that reaches another process. The filter has loaded the number of the call before, and is left with it loaded.
-fn sockets(network: Network) -> Vec<sock_filter> {
-    let mut checks = vec![load(FIRST_ARGUMENT)];
+fn check_sockets(network: Network) -> Vec<sock_filter> {
+    let mut checks = vec![load_word(FIRST_ARGUMENT)];
     checks.extend(answer(BPF_JEQ, libc::AF_UNIX.cast_unsigned(), 0, 1, ALLOW));
     if network != Network::None {
         // C libraries ask this socket for the machine's addresses.
         let route = answer(BPF_JEQ, libc::NETLINK_ROUTE.cast_unsigned(), 0, 1, ALLOW);
-        let netlink = [&[load(THIRD_ARGUMENT)], &route[..], &[refuse(EACCES)]].concat();
+        let netlink = [&[load_word(THIRD_ARGUMENT)], &route[..], &[refuse(EACCES)]].concat();
         checks.extend(if_equal(&[libc::AF_NETLINK], &netlink));
         checks.extend(if_equal(&[libc::AF_INET, libc::AF_INET6], &inet_sockets()));
     }
@@ -103,15 +103,15 @@ fn inet_sockets() -> Vec<sock_filter> {
         libc::IPPROTO_ICMP,
         libc::IPPROTO_ICMPV6,
     ];
-    let mut allowed = vec![load(THIRD_ARGUMENT)];
+    let mut allowed = vec![load_word(THIRD_ARGUMENT)];
     for protocol in protocols {
         allowed.extend(answer(BPF_JEQ, protocol.cast_unsigned(), 0, 1, ALLOW));
     }
     // A kernel without MPTCP answers so: programs then use TCP instead of MPTCP.
     allowed.push(refuse(EPROTONOSUPPORT));
     let mut checks = vec![
-        load(SECOND_ARGUMENT),
-        step(BPF_ALU | BPF_AND, 0, 0, SOCKET_TYPE),
+        load_word(SECOND_ARGUMENT),
+        instruction(BPF_ALU | BPF_AND, 0, 0, SOCKET_TYPE),
     ];
     checks.extend(if_equal(&[libc::SOCK_STREAM, libc::SOCK_DGRAM], &allowed));
     checks.push(refuse(EACCES));
@@ -124,7 +124,7 @@ fn if_equal(values: &[i32], steps: &[sock_filter]) -> Vec<sock_filter> {
     let last = values.len() as u8 - 1;
     let compares = (0..).zip(values).map(|(at, value)| {
         let skip_else = if at == last { past } else { 0 };
-        step(
+        instruction(
             BPF_JMP | BPF_JEQ,
             last - at,
             skip_else,
@@ -152,31 +152,38 @@ fn own_only(
         };
         let half = if comparison.upper { UPPER_HALF } else { 0 };
         let (equal, other) = (jump(comparison.equal), jump(comparison.other));
-        checks.push(load(FIRST_ARGUMENT + ARGUMENT * comparison.argument + half));
-        checks.push(step(BPF_JMP | BPF_JEQ, equal, other, comparison.with));
+        checks.push(load_word(
+            FIRST_ARGUMENT + ARGUMENT * comparison.argument + half,
+        ));
+        checks.push(instruction(
+            BPF_JMP | BPF_JEQ,
+            equal,
+            other,
+            comparison.with,
+        ));
     }
     checks.extend([
-        step(BPF_RET, 0, 0, ALLOW),
+        instruction(BPF_RET, 0, 0, ALLOW),
         // Compares all bits of the key at once.
-        load(SIXTH_ARGUMENT),
-        step(BPF_ALU | BPF_XOR, 0, 0, key as u32), // the key's lower half
-        step(BPF_MISC | BPF_TAX, 0, 0, 0),
-        load(SIXTH_ARGUMENT + UPPER_HALF),
-        step(BPF_ALU | BPF_XOR, 0, 0, (key >> 32) as u32),
-        step(BPF_ALU | BPF_OR | BPF_X, 0, 0, 0),
+        load_word(SIXTH_ARGUMENT),
+        instruction(BPF_ALU | BPF_XOR, 0, 0, key as u32), // the key's lower half
+        instruction(BPF_MISC | BPF_TAX, 0, 0, 0),
+        load_word(SIXTH_ARGUMENT + UPPER_HALF),
+        instruction(BPF_ALU | BPF_XOR, 0, 0, (key >> 32) as u32),
+        instruction(BPF_ALU | BPF_OR | BPF_X, 0, 0, 0),
     ]);
     checks.extend(answer(BPF_JEQ, 0, 0, 1, ALLOW));
-    checks.push(step(BPF_RET, 0, 0, EPERM));
+    checks.push(instruction(BPF_RET, 0, 0, EPERM));
     let past = checks.len() as u8; // two dozen
-    let call = step(BPF_JMP | BPF_JEQ, 0, past, number(call));
+    let call = instruction(BPF_JMP | BPF_JEQ, 0, past, number(call));
     std::iter::once(call).chain(checks).collect()
 }
 
 /// Returns the steps that refuse calls to every program, with `own_only` first. They leave the number of the call loaded.
 fn refusing(own_only: impl Iterator<Item = sock_filter>, ipc: Ipc) -> Vec<sock_filter> {
-    let mut filter = vec![load(ARCHITECTURE)];
+    let mut filter = vec![load_word(ARCHITECTURE)];
     filter.extend(answer(BPF_JEQ, OURS, 1, 0, KILL));
-    filter.push(load(NUMBER));
+    filter.push(load_word(NUMBER));
     filter.extend(answer(BPF_JGE, X32, 0, 1, ENOSYS));
     filter.extend(own_only);
     let lasting = LASTING.iter().filter(|_| ipc == Ipc::Machine);
@@ -185,40 +192,40 @@ fn refusing(own_only: impl Iterator<Item = sock_filter>, ipc: Ipc) -> Vec<sock_f
     }
     filter.extend(answer(BPF_JEQ, number(libc::SYS_clone3), 0, 1, ENOSYS));
     filter.extend([
-        step(BPF_JMP | BPF_JEQ, 1, 0, number(libc::SYS_clone)),
-        step(BPF_JMP | BPF_JEQ, 0, 3, number(libc::SYS_unshare)),
-        load(FIRST_ARGUMENT),
+        instruction(BPF_JMP | BPF_JEQ, 1, 0, number(libc::SYS_clone)),
+        instruction(BPF_JMP | BPF_JEQ, 0, 3, number(libc::SYS_unshare)),
+        load_word(FIRST_ARGUMENT),
     ]);
     filter.extend(answer(BPF_JSET, NAMESPACES, 0, 1, EPERM));
     // The first argument of clone may have been loaded.
-    filter.push(load(NUMBER));
+    filter.push(load_word(NUMBER));
     for (call, argument) in MODES {
-        filter.push(step(BPF_JMP | BPF_JEQ, 0, 4, number(*call)));
-        filter.push(load(FIRST_ARGUMENT + ARGUMENT * argument));
+        filter.push(instruction(BPF_JMP | BPF_JEQ, 0, 4, number(*call)));
+        filter.push(load_word(FIRST_ARGUMENT + ARGUMENT * argument));
         filter.extend(answer(BPF_JSET, libc::S_ISUID, 0, 1, EPERM));
-        filter.push(load(NUMBER));
+        filter.push(load_word(NUMBER));
     }
     filter
 }
 
 /// Loads a word of the kernel's `struct seccomp_data`.
-fn load(offset: u32) -> sock_filter {
-    step(BPF_LD | BPF_W | BPF_ABS, 0, 0, offset)
+fn load_word(offset: u32) -> sock_filter {
+    instruction(BPF_LD | BPF_W | BPF_ABS, 0, 0, offset)
 }
 
 fn refuse(error: u32) -> sock_filter {
-    step(BPF_RET, 0, 0, error)
+    instruction(BPF_RET, 0, 0, error)
 }
 
 /// Compares the loaded value, and gives an answer unless the comparison skips it.
 fn answer(compares: u32, with: u32, skip_if: u8, skip_else: u8, answer: u32) -> [sock_filter; 2] {
     [
-        step(BPF_JMP | compares, skip_if, skip_else, with),
-        step(BPF_RET, 0, 0, answer),
+        instruction(BPF_JMP | compares, skip_if, skip_else, with),
+        instruction(BPF_RET, 0, 0, answer),
     ]
 }
 
-fn step(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
+fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter {
         code: code as u16, // every code fits into a byte
         jt,

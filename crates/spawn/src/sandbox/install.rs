@@ -15,19 +15,19 @@ pub(super) enum FilteredThreads {
 }
 
 /// Gives up new privileges and enters the filter, which is made with the key of this process, if the kernel has filters.
-pub(super) fn enter(
+pub(super) fn enter_filter(
     threads: FilteredThreads,
     filter: impl FnOnce(u64) -> Vec<sock_filter>,
 ) -> io::Result<()> {
     set_no_new_privs(true)?;
     if is_available() {
-        install(threads, &filter(key::make()?))
+        install_filter(threads, &filter(key::make_key()?))
     } else {
         Ok(())
     }
 }
 
-fn install(threads: FilteredThreads, filter: &[sock_filter]) -> io::Result<()> {
+fn install_filter(threads: FilteredThreads, filter: &[sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: u16::try_from(filter.len()).map_err(io::Error::other)?,
         filter: filter.as_ptr().cast_mut(),

@@ -24,7 +24,7 @@ pub fn kernel() -> Kernel {
     *KERNEL.get_or_init(|| {
         let (namespaces, networks) = may_make_namespaces();
         Kernel {
-            landlock: domain::abi(),
+            landlock: domain::landlock_abi(),
             filters: install::is_available(),
             namespaces,
             networks,

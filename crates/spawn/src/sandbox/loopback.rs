@@ -3,7 +3,7 @@
 use std::{io, mem};
 
 /// Brings the loopback interface up (netdevice(7)).
-pub(super) fn up() -> io::Result<()> {
+pub(super) fn bring_up() -> io::Result<()> {
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::INET,
         rustix::net::SocketType::DGRAM,

@@ -54,7 +54,7 @@ pub enum Sandbox {
 
 impl Sandbox {
     /// Returns the name that a configuration uses.
-    pub fn name(self) -> &'static str {
+    pub fn config_name(self) -> &'static str {
         match self {
             Self::Off => "off",
             Self::Standard => "standard",
@@ -68,7 +68,7 @@ impl Sandbox {
 /// # Errors
 /// The kernel has filters but refuses this one.
 pub fn confine(ipc: Ipc) -> io::Result<()> {
-    install::enter(FilteredThreads::This, |key| filter::standard(ipc, &[], key))
+    install::enter_filter(FilteredThreads::This, |key| filter::standard(ipc, &[], key))
 }
 
 /// Does the same as [`confine`] for all threads of this process, and forbids it to execute programs from now on. This is for a
@@ -78,7 +78,7 @@ pub fn confine(ipc: Ipc) -> io::Result<()> {
 /// The same errors as [`confine`].
 pub fn confine_and_execute_nothing() -> io::Result<()> {
     let executing = [libc::SYS_execve, libc::SYS_execveat];
-    install::enter(FilteredThreads::All, |key| {
+    install::enter_filter(FilteredThreads::All, |key| {
         filter::standard(Ipc::Machine, &executing, key)
     })
 }

@@ -6,7 +6,8 @@
 
 use super::listed_file::ListedFile;
 use crate::{
-    domain::AccessRights, leftover, raw::syscall, refusable::set_umask, trusted_path::hold,
+    domain::AccessRights, leftover, raw::syscall, refusable::set_umask,
+    trusted_path::open_without_links,
 };
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd},
@@ -61,17 +62,17 @@ const RUN: &str = "/run";
 ///
 /// # Errors
 /// The kernel refuses the namespaces.
-pub(super) fn enter(loopback: bool) -> io::Result<()> {
+pub(super) fn enter_namespaces(loopback: bool) -> io::Result<()> {
     let mut flags = UnshareFlags::NEWNS | UnshareFlags::NEWIPC;
     flags.set(UnshareFlags::NEWNET, loopback);
     // SAFETY: no descriptors are unshared, only namespaces; this process has one thread.
-    unsafe { unshare_unsafe(flags) }.map_err(said("unshare"))?;
+    unsafe { unshare_unsafe(flags) }.map_err(add_context("unshare"))?;
     if loopback {
-        super::loopback::up()?;
+        super::loopback::bring_up()?;
     }
     limit_ipc();
-    keep_mounts().map_err(said("mounting"))?;
-    cover_queues().map_err(said(QUEUES))
+    keep_mounts().map_err(add_context("mounting"))?;
+    cover_queues().map_err(add_context(QUEUES))
 }
 
 /// Mounts places for temporary files, and a /proc that shows a process only itself. `listed` files below a folder that begins
@@ -86,12 +87,12 @@ pub(super) fn mount_own(
     let covered = TEMPORARY.iter().chain([&RUN]).copied();
     let covered: Vec<&str> = covered.filter(|path| is_folder(path)).collect();
     // The trees are opened before new mounts cover them.
-    let kept = kept(listed, &covered)?;
+    let kept = open_kept_trees(listed, &covered)?;
     let mut mounted: Vec<(PathBuf, Rc<OwnedFd>)> = Vec::new();
     for path in covered {
         let first = mounted.first().map(|(first, _)| &**first);
-        cover(path, first).map_err(said(path))?;
-        mounted.push((path.into(), Rc::new(hold(path.as_ref())?)));
+        cover_folder(path, first).map_err(add_context(path))?;
+        mounted.push((path.into(), Rc::new(open_without_links(path.as_ref())?)));
     }
     let new = mounted.iter().filter(|(path, _)| path != Path::new(RUN));
     let mut new: Vec<_> = new
@@ -107,23 +108,23 @@ pub(super) fn mount_own(
         let failed = |e: io::Error| {
             io::Error::new(e.kind(), format!("mounting {} again: {e}", path.display()))
         };
-        put_back(path, &tree, &mounted).map_err(failed)?;
+        mount_back(path, &tree, &mounted).map_err(failed)?;
         mounted.push((path.to_owned(), tree));
     }
     for (link, to) in links {
-        if let Some((new, below)) = in_new(link, &mounted)
+        if let Some((new, below)) = find_new_mount(link, &mounted)
             && let (Some(folders), Some(name)) = (below.parent(), below.file_name())
         {
             match symlinkat(to, make_folders(new, folders)?, name) {
                 Ok(()) | Err(Errno::EXIST) => {}
-                Err(e) => return Err(said("symlink")(e)),
+                Err(e) => return Err(add_context("symlink")(e)),
             }
         }
     }
-    if own_processes() {
+    if mount_proc() {
         new.push(ListedFile {
             path: "/proc".into(),
-            file: Rc::new(hold("/proc".as_ref())?),
+            file: Rc::new(open_without_links("/proc".as_ref())?),
             access: AccessRights::READ,
         });
     }
@@ -150,11 +151,11 @@ pub(crate) fn enter_ipc() -> Ipc {
     Ipc::Own
 }
 
-/// Returns whether the mounts of [`enter`] and [`mount_own`] can be made. Call this in new namespaces. Allocates nothing.
+/// Returns whether the mounts of [`enter_namespaces`] and [`mount_own`] can be made. Call this in new namespaces. Allocates nothing.
 pub(super) fn can_mount() -> bool {
     let done = keep_mounts()
         .and_then(|()| cover_queues())
-        .and_then(|()| cover(TEMPORARY[0], None));
+        .and_then(|()| cover_folder(TEMPORARY[0], None));
     done.is_ok()
 }
 
@@ -181,7 +182,7 @@ fn cover_queues() -> Result<(), Errno> {
     }
 }
 
-fn said(what: &'static str) -> impl Fn(Errno) -> io::Error {
+fn add_context(what: &'static str) -> impl Fn(Errno) -> io::Error {
     move |e| io::Error::new(e.kind(), format!("{what}: {e}"))
 }
 
@@ -190,7 +191,7 @@ fn is_folder(path: &str) -> bool {
     fs::symlink_metadata(path).is_ok_and(|m| m.is_dir())
 }
 
-fn cover(path: &'static str, first: Option<&Path>) -> Result<(), Errno> {
+fn cover_folder(path: &'static str, first: Option<&Path>) -> Result<(), Errno> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     match first {
         Some(first) if path != RUN => mount_bind(first, path),
@@ -207,10 +208,13 @@ struct KeptTree<'l> {
 }
 
 /// Returns the trees that must be mounted again, outer folders first.
-fn kept<'l>(listed: &'l [ListedFile], covered: &[&str]) -> io::Result<Vec<KeptTree<'l>>> {
+fn open_kept_trees<'l>(
+    listed: &'l [ListedFile],
+    covered: &[&str],
+) -> io::Result<Vec<KeptTree<'l>>> {
     let is_written = |path: &Path| {
         let mut above = listed.iter().filter(|one| path.starts_with(&one.path));
-        above.any(|one| one.access.writes())
+        above.any(|one| one.access.allows_writing())
     };
     let mut below: Vec<_> = listed
         .iter()
@@ -231,7 +235,7 @@ fn kept<'l>(listed: &'l [ListedFile], covered: &[&str]) -> io::Result<Vec<KeptTr
             | OpenTreeFlags::OPEN_TREE_CLOEXEC
             | OpenTreeFlags::AT_EMPTY_PATH
             | OpenTreeFlags::AT_RECURSIVE;
-        let tree = open_tree(&*one.file, "", flags).map_err(said("open_tree"))?;
+        let tree = open_tree(&*one.file, "", flags).map_err(add_context("open_tree"))?;
         if !is_written {
             make_read_only(&tree)?;
         }
@@ -286,7 +290,7 @@ fn make_read_only(tree: &OwnedFd) -> io::Result<()> {
 type Mounted = [(PathBuf, Rc<OwnedFd>)];
 
 /// Returns the innermost mount that holds a path, and the rest of the path.
-fn outer<'m, 'p>(
+fn find_outer_mount<'m, 'p>(
     path: &'p Path,
     mounted: &'m Mounted,
 ) -> Option<(&'m Path, &'m OwnedFd, &'p Path)> {
@@ -295,20 +299,20 @@ fn outer<'m, 'p>(
 }
 
 /// Does the same as `outer`, but only for new file systems, which other processes cannot change.
-fn in_new<'m, 'p>(path: &'p Path, mounted: &'m Mounted) -> Option<(&'m OwnedFd, &'p Path)> {
-    let (outer, root, below) = outer(path, mounted)?;
+fn find_new_mount<'m, 'p>(path: &'p Path, mounted: &'m Mounted) -> Option<(&'m OwnedFd, &'p Path)> {
+    let (outer, root, below) = find_outer_mount(path, mounted)?;
     let mut new = TEMPORARY.iter().chain([&RUN]);
     new.any(|new| outer == Path::new(new))
         .then_some((root, below))
 }
 
 /// Mounts a tree at its path. Mount points are made only in new file systems.
-fn put_back(path: &Path, tree: &OwnedFd, mounted: &Mounted) -> io::Result<()> {
-    let place = match in_new(path, mounted) {
+fn mount_back(path: &Path, tree: &OwnedFd, mounted: &Mounted) -> io::Result<()> {
+    let place = match find_new_mount(path, mounted) {
         Some((new, below)) => make_place(new, below, tree)?,
         None => {
             // INVARIANT: only trees below a new file system are put back.
-            let (_, root, below) = outer(path, mounted).ok_or(Errno::NOENT)?;
+            let (_, root, below) = find_outer_mount(path, mounted).ok_or(Errno::NOENT)?;
             let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
             openat2(root, below, HELD, Mode::empty(), how)?
         }
@@ -349,7 +353,7 @@ fn make_folders(new: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
 
 /// Mounts a /proc in which a process sees only processes that it may trace: itself and its children, because each program is in
 /// its own Landlock domain. Returns whether that worked: in a container it may not.
-fn own_processes() -> bool {
+fn mount_proc() -> bool {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     // `ptraceable` came with Linux 5.8; before, processes of other users are hidden.
     let options = [c"hidepid=4", c"hidepid=2"];
@@ -359,7 +363,7 @@ fn own_processes() -> bool {
     if mount("proc", "/proc", "proc", flags, None).is_ok()
         && let Ok(proc) = open("/proc", held, Mode::empty())
     {
-        leftover::look_in(proc);
+        leftover::use_proc(proc);
     }
     options
         .into_iter()

@@ -27,13 +27,13 @@ impl Network {
     ];
 
     /// Returns the name that a configuration uses.
-    pub fn name(self) -> &'static str {
+    pub fn config_name(self) -> &'static str {
         let found = Self::NAMES.iter().find(|(_, network)| *network == self);
         found.map_or("", |(name, _)| name)
     }
 
     /// Returns the variant that this kernel can provide.
-    pub(super) fn here(self) -> Self {
+    pub(super) fn as_supported(self) -> Self {
         match self {
             Self::Loopback if !kernel().networks => Self::None,
             other => other,

@@ -8,14 +8,14 @@ use std::{
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A call whose caller waits for the result. The order of the fields matters: see [`call`].
+/// A call whose caller waits for the result. The order of the fields matters: see [`call_on_thread`].
 struct Call<F, T> {
     f: F,
     done: SyncSender<T>,
 }
 
 impl<F: FnOnce() -> T, T> Call<F, T> {
-    fn run(self) {
+    fn call_and_send(self) {
         let Self { f, done } = self;
         // The waiting caller may be gone.
         let _ = done.send(f());
@@ -51,13 +51,13 @@ impl Outside {
     }
 
     /// Calls `f`, which may wait for `execve`. `None`: the thread is gone.
-    pub(crate) fn start<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send) -> Option<T> {
-        call(&self.waiting, f)
+    pub(crate) fn run_start<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send) -> Option<T> {
+        call_on_thread(&self.waiting, f)
     }
 
     /// Calls `f`, which waits for nothing. `None`: the thread is gone.
-    pub(crate) fn launch<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send) -> Option<T> {
-        call(&self.launching, f)
+    pub(crate) fn run_launch<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send) -> Option<T> {
+        call_on_thread(&self.launching, f)
     }
 }
 
@@ -74,10 +74,13 @@ fn start_thread() -> io::Result<Sender<Job>> {
 }
 
 /// Calls `f` on another thread, and waits for it.
-fn call<T: Send + 'static>(jobs: &Sender<Job>, f: impl FnOnce() -> T + Send) -> Option<T> {
+fn call_on_thread<T: Send + 'static>(
+    jobs: &Sender<Job>,
+    f: impl FnOnce() -> T + Send,
+) -> Option<T> {
     let (done, is_done) = sync_channel(1);
     let call = Call { f, done };
-    let job: Box<dyn FnOnce() + Send + '_> = Box::new(move || call.run());
+    let job: Box<dyn FnOnce() + Send + '_> = Box::new(move || call.call_and_send());
     // SAFETY: only the lifetime of what `f` borrows is forgotten. This function waits until `done` is sent to or dropped. By
     // then `f` is gone: `run` calls `f` first, even if that panics, and a job that is dropped without being run drops its
     // fields in their order. No borrow is used after this function has returned.
@@ -96,16 +99,18 @@ mod tests {
         let (go_on, hangs) = channel::<()>();
         let (begins, begun) = channel();
         thread::scope(|scope| {
-            scope.spawn(|| outside.start(move || begins.send(()).is_ok() && hangs.recv().is_err()));
+            scope.spawn(|| {
+                outside.run_start(move || begins.send(()).is_ok() && hangs.recv().is_err())
+            });
             begun.recv().unwrap();
-            assert_eq!(outside.launch(|| 1), Some(1));
+            assert_eq!(outside.run_launch(|| 1), Some(1));
             drop(go_on);
         });
     }
 
     #[test]
     fn without_a_thread_nothing_is_called() {
-        assert_eq!(Outside::absent().launch(|| 1), None);
-        assert_eq!(Outside::absent().start(|| 1), None);
+        assert_eq!(Outside::absent().run_launch(|| 1), None);
+        assert_eq!(Outside::absent().run_start(|| 1), None);
     }
 }

@@ -49,7 +49,7 @@ impl VisibleFiles {
     ///
     /// # Errors
     /// The kernel has Landlock but refuses the domain.
-    pub fn enter(list: &[(PathBuf, FileAccess)]) -> io::Result<Option<Self>> {
+    pub fn restrict_to(list: &[(PathBuf, FileAccess)]) -> io::Result<Option<Self>> {
         let own = list.iter().map(|(path, access)| (&**path, access.rights()));
         let system = [
             (SYSTEM, AccessRights::READ),
@@ -62,21 +62,21 @@ impl VisibleFiles {
         let mut seen = Vec::new();
         let held = own.chain(system).filter_map(|(path, rights)| {
             let file = resolve(path).ok()?.file;
-            seen.push((is(&fstat(&file).ok()?), rights));
+            seen.push((file_identity(&fstat(&file).ok()?), rights));
             Some((file, rights))
         });
-        let Some(ruleset) = domain::of_files(held)? else {
+        let Some(ruleset) = domain::make_files_ruleset(held)? else {
             return Ok(None);
         };
         set_no_new_privs(true)?;
-        domain::enter(&ruleset)?;
+        domain::enter_domain(&ruleset)?;
         Ok(Some(Self(seen)))
     }
 
     /// Returns whether the domain denies this access to a path. If the path does not exist, the nearest existing folder above
     /// it counts, because a file would be made there. The domain does not hide files that the user of this process cannot reach
     /// anyway.
-    pub fn hides(&self, path: &Path, access: FileAccess) -> bool {
+    pub fn denies_access(&self, path: &Path, access: FileAccess) -> bool {
         let real = path.ancestors().find_map(|path| match path.canonicalize() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             found => Some(found),
@@ -85,9 +85,9 @@ impl VisibleFiles {
             return false;
         };
         !real.ancestors().any(|above| {
-            let known = stat(above).map(|stat| is(&stat));
+            let known = stat(above).map(|stat| file_identity(&stat));
             let allows = |&(file, rights): &(_, AccessRights)| {
-                known.as_ref().is_ok_and(|known| file == *known) && rights.holds(access.rights())
+                known.as_ref().is_ok_and(|known| file == *known) && rights.includes(access.rights())
             };
             self.0.iter().any(allows)
         })
@@ -95,7 +95,7 @@ impl VisibleFiles {
 }
 
 /// Identifies a file regardless of its name. The rules hold their files open, so no other file gets the same number.
-fn is(stat: &Stat) -> (u64, u64) {
+fn file_identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
@@ -130,7 +130,7 @@ mod tests {
             (at("none"), FileAccess::Make),
         ];
         let inside = || {
-            let visible = VisibleFiles::enter(&list).unwrap();
+            let visible = VisibleFiles::restrict_to(&list).unwrap();
             let visible = visible.expect("a kernel with Landlock");
             let may = [
                 ("read", [true, false, false]),
@@ -149,14 +149,22 @@ mod tests {
                     (FileAccess::Change, change),
                     (FileAccess::Make, make),
                 ] {
-                    assert_eq!(!visible.hides(&file, access), may, "{name}, {access:?}");
+                    assert_eq!(
+                        !visible.denies_access(&file, access),
+                        may,
+                        "{name}, {access:?}"
+                    );
                     let new = at(name).join("not/there");
-                    assert_eq!(!visible.hides(&new, access), may, "{name}, {access:?}");
+                    assert_eq!(
+                        !visible.denies_access(&new, access),
+                        may,
+                        "{name}, {access:?}"
+                    );
                 }
             }
             assert!(fs::read(at("read/link/file")).is_err());
-            assert!(visible.hides(&at("read/link"), FileAccess::Read));
-            assert!(visible.hides(folder.path(), FileAccess::Read));
+            assert!(visible.denies_access(&at("read/link"), FileAccess::Read));
+            assert!(visible.denies_access(folder.path(), FileAccess::Read));
             assert!(fs::read("/etc/passwd").is_ok() && fs::read("/etc/hostname").is_err());
             // Another folder of the same name is a different folder.
             fs::rename(at("make/file"), at("make/other")).unwrap();

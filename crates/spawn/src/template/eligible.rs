@@ -28,25 +28,25 @@ pub(super) fn examine(
     loaded: &mut LoadedTemplate,
 ) -> io::Result<()> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
-    let shared = mapped(&proc, loaded)?;
-    loaded.memory = held(&proc);
+    let shared = add_mapped_files(&proc, loaded)?;
+    loaded.memory = held_memory(&proc);
     if loaded.obstacle.is_none() {
         let threads = match uses {
-            Uses::Many => threads(&proc, pid, kind)?,
+            Uses::Many => check_threads(&proc, pid, kind)?,
             Uses::Once => None,
         };
         loaded.obstacle = threads
-            .or(replaced(&proc, streams))
-            .or(descriptors(&proc, kind)?)
+            .or(check_streams(&proc, streams))
+            .or(check_descriptors(&proc, kind)?)
             .or(shared)
-            .or(timers(&proc, kind)?)
-            .or(children(&proc, pid)?);
+            .or(check_timers(&proc, kind)?)
+            .or(check_children(&proc, pid)?);
     }
     Ok(())
 }
 
 /// Adds the mapped files. A shared writable mapping is an obstacle, because all children would share it.
-fn mapped(proc: &Path, loaded: &mut LoadedTemplate) -> io::Result<Option<String>> {
+fn add_mapped_files(proc: &Path, loaded: &mut LoadedTemplate) -> io::Result<Option<String>> {
     let mut obstacle = None;
     for line in fs::read_to_string(proc.join("maps"))?.lines() {
         let mut words = line.splitn(6, ' ');
@@ -68,7 +68,7 @@ fn mapped(proc: &Path, loaded: &mut LoadedTemplate) -> io::Result<Option<String>
 }
 
 /// Returns the bytes that a process holds in memory, including its share of memory that it shares with others.
-fn held(proc: &Path) -> u64 {
+fn held_memory(proc: &Path) -> u64 {
     let text = fs::read_to_string(proc.join("smaps_rollup")).unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("Pss:"));
     let kib = line.and_then(|l| l.trim().strip_suffix(" kB")?.parse::<u64>().ok());
@@ -82,7 +82,7 @@ const NODE_THREADS: usize = 3;
 /// Since 3.3, Ruby has a thread that waits for timers. The shim has checked that the further thread is this one (ruby.c).
 const RUBY_THREADS: usize = 1;
 
-fn threads(proc: &Path, pid: i32, kind: TemplateKind) -> io::Result<Option<String>> {
+fn check_threads(proc: &Path, pid: i32, kind: TemplateKind) -> io::Result<Option<String>> {
     let (mut names, mut busy) = (Vec::new(), 0);
     for task in fs::read_dir(proc.join("task"))? {
         let task = task?;
@@ -122,12 +122,12 @@ fn waits_for_work(task: &Path, name: &str) -> bool {
 
 /// Checks the standard streams. Each child has the request's streams there, so a stream that the program has put there would be
 /// lost.
-fn replaced(proc: &Path, streams: &[FileId; 3]) -> Option<String> {
+fn check_streams(proc: &Path, streams: &[FileId; 3]) -> Option<String> {
     let names = ["input", "output", "error"];
     let mut all = names.iter().zip(streams).enumerate();
     let (_, (name, _)) = all.find(|(number, (_, stream))| {
         let now = rustix::fs::stat(proc.join(format!("fd/{number}")));
-        now.map_or(true, |now| !FileId::of(&now).is_same_file(stream))
+        now.map_or(true, |now| !FileId::from_stat(&now).is_same_file(stream))
     })?;
     Some(format!(
         "closes or replaces its standard {name} while loading: do that below the first line, or keep the program cold"
@@ -135,18 +135,18 @@ fn replaced(proc: &Path, streams: &[FileId; 3]) -> Option<String> {
 }
 
 /// Returns whether a descriptor only names a file (O_PATH): children then share nothing through it.
-fn only_names(proc: &Path, number: i32) -> io::Result<bool> {
-    let about = told(&proc.join(format!("fdinfo/{number}")))?;
+fn is_path_only(proc: &Path, number: i32) -> io::Result<bool> {
+    let about = read_proc_file(&proc.join(format!("fdinfo/{number}")))?;
     let flags = about.lines().find_map(|l| l.strip_prefix("flags:"));
     let flags = flags.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok());
     Ok(flags.is_some_and(|flags| OFlags::from_bits_retain(flags).contains(OFlags::PATH)))
 }
 
-fn descriptors(proc: &Path, kind: TemplateKind) -> io::Result<Option<String>> {
+fn check_descriptors(proc: &Path, kind: TemplateKind) -> io::Result<Option<String>> {
     for entry in fs::read_dir(proc.join("fd"))? {
         let entry = entry?;
         let number: i32 = entry.file_name().to_string_lossy().parse().unwrap_or(-1);
-        if number <= EXPECTED || only_names(proc, number)? {
+        if number <= EXPECTED || is_path_only(proc, number)? {
             continue;
         }
         let target = fs::read_link(entry.path())?.display().to_string();
@@ -174,22 +174,22 @@ fn descriptors(proc: &Path, kind: TemplateKind) -> io::Result<Option<String>> {
 /// Checks for timers of timer_create(2); the kernel shows them if it can save and restore processes.
 ///
 /// Ruby has a timer of its own, and replaces it in each child.
-fn timers(proc: &Path, kind: TemplateKind) -> io::Result<Option<String>> {
+fn check_timers(proc: &Path, kind: TemplateKind) -> io::Result<Option<String>> {
     let own = usize::from(kind == TemplateKind::Ruby);
-    let timers = told(&proc.join("timers"))?;
+    let timers = read_proc_file(&proc.join("timers"))?;
     let many = timers.lines().filter(|l| l.starts_with("ID:")).count() > own;
     Ok(many.then(|| "sets a timer while loading".to_owned()))
 }
 
 /// Checks for processes that the program started while loading and that still run.
-fn children(proc: &Path, pid: i32) -> io::Result<Option<String>> {
-    let pids = told(&proc.join(format!("task/{pid}/children")))?;
+fn check_children(proc: &Path, pid: i32) -> io::Result<Option<String>> {
+    let pids = read_proc_file(&proc.join(format!("task/{pid}/children")))?;
     let some = !pids.trim().is_empty();
     Ok(some.then(|| "starts a process while loading that still runs".to_owned()))
 }
 
 /// Reads a file of /proc; the text is empty if this kernel has no such file.
-fn told(file: &Path) -> io::Result<String> {
+fn read_proc_file(file: &Path) -> io::Result<String> {
     match fs::read_to_string(file) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(String::new()),
         other => other,

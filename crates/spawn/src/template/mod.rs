@@ -2,9 +2,9 @@
 //!
 //! A [`Template`] is such a stopped program. [`Template::prefork`] asks it for another child. The [`PreforkedChild`] becomes a
 //! [`Child`](crate::Child) of this process when it is given a request. A program that cannot be forked may be *parked*: then it
-//! is the preforked child itself ([`Template::itself`]). A template holds no request's data, and a child serves one request. If
+//! is the preforked child itself ([`Template::into_preforked`]). A template holds no request's data, and a child serves one request. If
 //! asked, a child returns the names of the modules that it loaded, and nothing else. A hostile child may lie, so the names are
-//! checked ([`TemplateKind::names`], [`SearchPath`]). The messages are described in `shim/template.c`.
+//! checked ([`TemplateKind::module_names`], [`SearchPath`]). The messages are described in `shim/template.c`.
 //!
 //! The shim (`shim/`) runs inside other people's programs before their first line, in the process of an interpreter that has
 //! its own idea of threads, memory and panics. Therefore it is written in C, like these interpreters. It calls their functions
@@ -61,7 +61,7 @@ macro_rules! either {
 impl Template {
     /// Starts a program that stops before its first line, with the `modules` loaded that an earlier child was seen to load.
     /// `launch` is the start of a request's program, with an environment that holds no request. Some kinds cannot be started
-    /// for one use ([`TemplateKind::parks`]). This does not wait for `execve`: see [`begun`](Self::begun).
+    /// for one use ([`TemplateKind::can_park`]). This does not wait for `execve`: see [`has_begun`](Self::has_begun).
     ///
     /// # Errors
     /// The same errors as [`Spawner::launch`]. Another error: the kernel gives no memory file to execute from (sysctl
@@ -81,7 +81,7 @@ impl Template {
     }
 
     /// Wraps a template that a helper has, and that has stopped.
-    pub(crate) fn remote(template: RemoteTemplate) -> Self {
+    pub(crate) fn from_remote(template: RemoteTemplate) -> Self {
         Self(TemplateHandle::Remote(template))
     }
 
@@ -90,7 +90,7 @@ impl Template {
     ///
     /// # Errors
     /// The program could not be executed.
-    pub fn begun(&self, spawner: &mut Spawner) -> Result<bool, StartError> {
+    pub fn has_begun(&self, spawner: &mut Spawner) -> Result<bool, StartError> {
         let TemplateHandle::Own(template) = &self.0 else {
             return Ok(true);
         };
@@ -113,22 +113,22 @@ impl Template {
 
     /// Returns whether the template has reported that it will stop before any code of the program itself runs. If a template
     /// ended without that report, the program may have run without a request.
-    pub fn holds(&self) -> bool {
+    pub fn is_holding(&self) -> bool {
         either!(&self.0, template => template.holds(), { let _ = template; true })
     }
 
-    /// Asks for another child, which is then on its way: see [`PreforkedChild::ready`].
+    /// Asks for another child, which is then on its way: see [`PreforkedChild::is_ready`].
     ///
     /// # Errors
     /// The template is gone, descriptors are short, or (`WouldBlock`) more children were asked for than the template has forked
     /// by now.
     pub fn prefork(&self) -> io::Result<PreforkedChild> {
-        either!(&self.0, template => template.prefork().map(PreforkedChild::own), template.prefork().map(PreforkedChild::remote))
+        either!(&self.0, template => template.prefork().map(PreforkedChild::from_own), template.prefork().map(PreforkedChild::from_remote))
     }
 
     /// Turns a stopped template for [`Uses::Once`] into the child that takes a request.
-    pub fn itself(self) -> PreforkedChild {
-        either!(self.0, template => PreforkedChild::own(template.itself()), PreforkedChild::remote(template.itself()))
+    pub fn into_preforked(self) -> PreforkedChild {
+        either!(self.0, template => PreforkedChild::from_own(template.itself()), PreforkedChild::from_remote(template.into_preforked()))
     }
 
     /// Returns the template's process id, for logs.
@@ -147,8 +147,8 @@ impl Template {
     }
 
     /// Returns whether children of the template can report which modules they loaded.
-    pub fn teaches(&self) -> bool {
-        self.kind().teaches()
+    pub fn can_teach(&self) -> bool {
+        self.kind().can_teach()
     }
 
     /// Returns whether the process is still there.

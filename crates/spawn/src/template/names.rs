@@ -12,22 +12,22 @@ const NAME_LONGEST: usize = 255;
 
 impl TemplateKind {
     /// Returns the lines of a child's report that are names of modules, each once, in their order.
-    pub fn names(self, report: &[u8]) -> Vec<&[u8]> {
+    pub fn module_names(self, report: &[u8]) -> Vec<&[u8]> {
         let mut seen = std::collections::HashSet::new();
         report
             .split(|&b| b == b'\n')
-            .filter(|line| self.is_name(line) && seen.insert(*line))
+            .filter(|line| self.is_module_name(line) && seen.insert(*line))
             .collect()
     }
 
-    fn is_name(self, line: &[u8]) -> bool {
+    fn is_module_name(self, line: &[u8]) -> bool {
         match self {
             Self::Elf => false,
-            Self::Python => python(module_name(line)) && file(line),
-            Self::Perl => perl(module_name(line)) && file(line),
-            Self::Ruby => path(line, &[b".rb", b".so"]),
-            Self::Node => words(line) || package(line),
-            Self::Php => script(line),
+            Self::Python => is_python_name(module_name(line)) && has_valid_file(line),
+            Self::Perl => is_perl_name(module_name(line)) && has_valid_file(line),
+            Self::Ruby => is_plain_path(line, &[b".rb", b".so"]),
+            Self::Node => is_word_path(line) || is_package_file(line),
+            Self::Php => is_php_script(line),
         }
     }
 }
@@ -44,7 +44,7 @@ pub(super) fn module_file(line: &[u8]) -> Option<&Path> {
 }
 
 /// Accepts a line with no file or an absolute path. The path is only compared, and never opened.
-fn file(line: &[u8]) -> bool {
+fn has_valid_file(line: &[u8]) -> bool {
     module_file(line).is_none_or(|file| {
         let bytes = file.as_os_str().as_bytes();
         bytes.len() <= PATH_LONGEST && file.is_absolute() && !bytes.iter().any(u8::is_ascii_control)
@@ -53,39 +53,39 @@ fn file(line: &[u8]) -> bool {
 
 /// Accepts words with dots between them. A hyphen is not part of an identifier, but occurs in a module name of Python's own
 /// (`_sysconfigdata__x86_64-linux-gnu`). `__main__` is the script, or runs a package.
-fn python(name: &[u8]) -> bool {
+fn is_python_name(name: &[u8]) -> bool {
     let part = |part: &[u8]| {
-        word(part, b"_-") && part[0] != b'-' && !part[0].is_ascii_digit() && part != b"__main__"
+        is_word(part, b"_-") && part[0] != b'-' && !part[0].is_ascii_digit() && part != b"__main__"
     };
     name.len() <= NAME_LONGEST && name.split(|&b| b == b'.').all(part)
 }
 
 /// Accepts names as in `%INC`: `File/Temp.pm`.
-fn perl(name: &[u8]) -> bool {
-    name.len() <= NAME_LONGEST && name.strip_suffix(b".pm").is_some_and(words)
+fn is_perl_name(name: &[u8]) -> bool {
+    name.len() <= NAME_LONGEST && name.strip_suffix(b".pm").is_some_and(is_word_path)
 }
 
 /// Accepts names like those in Node itself: `fs`, `fs/promises`.
-fn words(name: &[u8]) -> bool {
-    name.len() <= NAME_LONGEST && name.split(|&b| b == b'/').all(|part| word(part, b"_"))
+fn is_word_path(name: &[u8]) -> bool {
+    name.len() <= NAME_LONGEST && name.split(|&b| b == b'/').all(|part| is_word(part, b"_"))
 }
 
-fn package(name: &[u8]) -> bool {
+fn is_package_file(name: &[u8]) -> bool {
     const ENDINGS: [&[u8]; 5] = [b".js", b".cjs", b".mjs", b".json", b".node"];
     let mut parts = name.split(|&b| b == b'/');
-    path(name, &ENDINGS) && parts.any(|part| part == b"node_modules")
+    is_plain_path(name, &ENDINGS) && parts.any(|part| part == b"node_modules")
 }
 
 /// Accepts a script with any extension. Another part of PHP opens archives (`.phar`), and would read more than this file.
-fn script(name: &[u8]) -> bool {
-    path(name, &[b""])
+fn is_php_script(name: &[u8]) -> bool {
+    is_plain_path(name, &[b""])
         && !name
             .windows(5)
             .any(|part| part.eq_ignore_ascii_case(b".phar"))
 }
 
 /// Accepts an absolute path in its shortest form.
-fn path(name: &[u8], endings: &[&[u8]]) -> bool {
+fn is_plain_path(name: &[u8], endings: &[&[u8]]) -> bool {
     let Some(rest) = name.strip_prefix(b"/") else {
         return false;
     };
@@ -98,7 +98,7 @@ fn path(name: &[u8], endings: &[&[u8]]) -> bool {
             .all(|part| !matches!(part, b"" | b"." | b".."))
 }
 
-fn word(part: &[u8], more: &[u8]) -> bool {
+fn is_word(part: &[u8], more: &[u8]) -> bool {
     !part.is_empty()
         && part
             .iter()
@@ -173,7 +173,7 @@ mod tests {
             ("node:fs", [false; 4]),
         ];
         for (name, expected) in rows {
-            let taken = KINDS.map(|kind| kind.names(name.as_bytes()) == [name.as_bytes()]);
+            let taken = KINDS.map(|kind| kind.module_names(name.as_bytes()) == [name.as_bytes()]);
             assert_eq!(taken, *expected, "{name:?}");
         }
     }
@@ -182,14 +182,14 @@ mod tests {
     fn what_is_no_text_is_no_name() {
         for kind in KINDS {
             assert!(
-                kind.names(b"os\0\nA.pm\0\n/a/node_modules/b\0.js\n/a\0.rb")
+                kind.module_names(b"os\0\nA.pm\0\n/a/node_modules/b\0.js\n/a\0.rb")
                     .is_empty()
             );
             assert!(
-                kind.names(b"\xff\n\xff.pm\n/\xff/node_modules/a.js\n/\xff.rb")
+                kind.module_names(b"\xff\n\xff.pm\n/\xff/node_modules/a.js\n/\xff.rb")
                     .is_empty()
             );
-            assert!(kind.names(&[b'a'; 64 << 10]).is_empty());
+            assert!(kind.module_names(&[b'a'; 64 << 10]).is_empty());
             // Noise, the same each time.
             let mut state = 1u64;
             let noise: Vec<u8> = std::iter::repeat_with(|| {
@@ -201,7 +201,7 @@ mod tests {
             .take(64 << 10)
             .collect();
             // A line with one or two letters is a word in some languages, even in noise.
-            let names = kind.names(&noise);
+            let names = kind.module_names(&noise);
             assert!(names.iter().all(|name| name.len() < 8), "{names:?}");
         }
     }
@@ -228,11 +228,14 @@ mod tests {
             "data:text/plain,<?php",
         ];
         for name in taken {
-            assert_eq!(TemplateKind::Php.names(name.as_bytes()), [name.as_bytes()]);
+            assert_eq!(
+                TemplateKind::Php.module_names(name.as_bytes()),
+                [name.as_bytes()]
+            );
         }
         for name in dropped {
             assert!(
-                TemplateKind::Php.names(name.as_bytes()).is_empty(),
+                TemplateKind::Php.module_names(name.as_bytes()).is_empty(),
                 "{name}"
             );
         }
@@ -241,13 +244,17 @@ mod tests {
     #[test]
     fn a_name_counts_once() {
         assert_eq!(
-            TemplateKind::Perl.names(b"B.pm\nA.pm\nB.pm\n"),
+            TemplateKind::Perl.module_names(b"B.pm\nA.pm\nB.pm\n"),
             [b"B.pm", b"A.pm"]
         );
     }
 
     #[test]
     fn linked_programs_tell_nothing() {
-        assert!(TemplateKind::Elf.names(b"os\nA.pm\n/a.rb").is_empty());
+        assert!(
+            TemplateKind::Elf
+                .module_names(b"os\nA.pm\n/a.rb")
+                .is_empty()
+        );
     }
 }

@@ -86,13 +86,13 @@ impl TemplateStart {
     ) -> Result<Self, StartError> {
         let streams = streams(stdio).map_err(StartError::descriptors)?;
         let (control, theirs) = pair().map_err(StartError::descriptors)?;
-        let files = shim::files(kind).map_err(StartError::descriptors)?;
+        let files = shim::shim_files(kind).map_err(StartError::descriptors)?;
         kind.add_env(uses, &mut launch.env);
         // The template's children have marks of their own, which are lower.
         launch.limits.is_worker = true;
         let apart = launch.sandbox == Sandbox::Standard;
         let mut named = HashSet::new();
-        let names = kind.names(modules).into_iter().map(module_name);
+        let names = kind.module_names(modules).into_iter().map(module_name);
         let names: Vec<_> = names.filter(|name| named.insert(*name)).collect();
         let mut modules = names.join(&b'\n');
         modules.truncate(whole_lines(&modules, MODULES_MAX));
@@ -164,7 +164,7 @@ impl OwnTemplate {
         Ok(Some(loaded))
     }
 
-    /// Implements [`Template::holds`](super::Template::holds).
+    /// Implements [`Template::is_holding`](super::Template::is_holding).
     pub(crate) fn holds(&self) -> bool {
         self.reports.holds
     }
@@ -212,7 +212,7 @@ impl OwnTemplate {
         most.is_some_and(|most| cpu_time(self.child.pid()) >= most)
     }
 
-    /// Implements [`Template::itself`](super::Template::itself).
+    /// Implements [`Template::into_preforked`](super::Template::into_preforked).
     pub(crate) fn itself(self) -> OwnPreforked {
         let mut child = self.child;
         if self.births.is_some() {
@@ -236,7 +236,7 @@ impl AsFd for OwnTemplate {
 fn streams(stdio: [BorrowedFd<'_>; 3]) -> io::Result<[FileId; 3]> {
     let mut streams = [FileId::default(); 3];
     for (stream, fd) in streams.iter_mut().zip(stdio) {
-        *stream = FileId::of(&fstat(fd)?);
+        *stream = FileId::from_stat(&fstat(fd)?);
     }
     Ok(streams)
 }

@@ -3,7 +3,7 @@
 use crate::{
     Child, EnvBlock,
     claims::{self, MarkKind, ProcessMark},
-    exit::reap,
+    exit::reap_process,
     reaper,
     remote::template::RemotePreforked,
     start::Priority,
@@ -95,11 +95,11 @@ pub struct RunningChild {
 pub struct PreloadReport(OwnedFd);
 
 impl PreforkedChild {
-    pub(super) fn own(child: OwnPreforked) -> Self {
+    pub(super) fn from_own(child: OwnPreforked) -> Self {
         Self(PreforkedHandle::Own(child))
     }
 
-    pub(crate) fn remote(child: RemotePreforked) -> Self {
+    pub(crate) fn from_remote(child: RemotePreforked) -> Self {
         Self(PreforkedHandle::Remote(child))
     }
 
@@ -107,29 +107,31 @@ impl PreforkedChild {
     ///
     /// # Errors
     /// There will be no child: the template is gone, could not fork, or another process answered.
-    pub fn ready(&mut self) -> io::Result<bool> {
+    pub fn is_ready(&mut self) -> io::Result<bool> {
         match &mut self.0 {
-            PreforkedHandle::Own(child) => child.ready(),
-            PreforkedHandle::Remote(child) => child.ready(),
+            PreforkedHandle::Own(child) => child.is_ready(),
+            PreforkedHandle::Remote(child) => child.is_ready(),
         }
     }
 
-    /// Gives the request to the child, which is [`ready`](Self::ready). Does not block.
+    /// Gives the request to the child, which is [`is_ready`](Self::is_ready). Does not block.
     ///
     /// # Errors
     /// The child is not there or has ended. Or the environment is larger than one message, some 200 KiB (SO_SNDBUF), or has a
     /// variable that no program takes. After an error the child is gone.
-    pub fn start(self, request: &ChildRequest<'_>) -> io::Result<RunningChild> {
+    pub fn give_request(self, request: &ChildRequest<'_>) -> io::Result<RunningChild> {
         let too_long = |e| io::Error::new(io::ErrorKind::ArgumentListTooLong, e);
-        request.env.fits().map_err(too_long)?;
+        request.env.check_size().map_err(too_long)?;
         let report = request.learn.then(PreloadReport::new).transpose()?;
         let fd = report.as_ref().map(|l| l.0.as_fd());
         let (child, socket) = match self.0 {
-            PreforkedHandle::Own(own) => own.start(request, fd).map(|(c, s)| (c, Some(s)))?,
+            PreforkedHandle::Own(own) => {
+                own.give_request(request, fd).map(|(c, s)| (c, Some(s)))?
+            }
             PreforkedHandle::Remote(remote) => {
                 let order = (request.program, request.env, request.priority);
-                let child = remote.start(order, request.patience, request.stdio, fd)?;
-                (Child::remote(child), None)
+                let child = remote.give_request(order, request.patience, request.stdio, fd)?;
+                (Child::from_remote(child), None)
             }
         };
         Ok(RunningChild {
@@ -157,10 +159,10 @@ impl OwnPreforked {
         }
     }
 
-    /// Implements [`PreforkedChild::ready`].
-    pub(crate) fn ready(&mut self) -> io::Result<bool> {
+    /// Implements [`PreforkedChild::is_ready`].
+    pub(crate) fn is_ready(&mut self) -> io::Result<bool> {
         if self.child.is_none() {
-            self.child = hello(self.socket())?;
+            self.child = receive_hello(self.socket())?;
         }
         if let Some(child) = &mut self.child
             && let Some(born_with) = self.born_with.take()
@@ -173,13 +175,13 @@ impl OwnPreforked {
     }
 
     fn socket(&self) -> &OwnedFd {
-        // INVARIANT: only `start` takes the socket, and `start` consumes `self`.
+        // INVARIANT: only `give_request` takes the socket, and `give_request` consumes `self`.
         let socket = self.socket.as_ref();
         socket.unwrap_or_else(|| unreachable!("a preforked child without a socket"))
     }
 
-    /// Implements [`PreforkedChild::start`]; the child writes the modules that it loads to `report`.
-    pub(crate) fn start(
+    /// Implements [`PreforkedChild::give_request`]; the child writes the modules that it loads to `report`.
+    pub(crate) fn give_request(
         mut self,
         request: &ChildRequest<'_>,
         report: Option<BorrowedFd<'_>>,
@@ -197,9 +199,9 @@ impl OwnPreforked {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&fds));
-        let parts = [head.as_flattened(), dir, request.env.bytes()].map(IoSlice::new);
+        let parts = [head.as_flattened(), dir, request.env.as_bytes()].map(IoSlice::new);
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        child.lower(request.priority);
+        child.lower_priority(request.priority);
         sendmsg(&socket, &parts, &mut control, flags)?;
         Ok((child, socket))
     }
@@ -210,13 +212,13 @@ impl RunningChild {
     ///
     /// # Errors
     /// The process ended before, and has done nothing.
-    pub fn began(&self) -> io::Result<bool> {
+    pub fn has_begun(&self) -> io::Result<bool> {
         match &self.socket {
-            Some(socket) => has_taken(socket),
+            Some(socket) => has_read_request(socket),
             None => self
                 .child
-                .remotely_started()
-                .map_or(Ok(true), |child| child.began()),
+                .as_remote()
+                .map_or(Ok(true), |child| child.has_begun()),
         }
     }
 }
@@ -241,7 +243,7 @@ impl AsFd for PreforkedChild {
 ///
 /// # Errors
 /// The process ended before.
-pub(crate) fn has_taken(socket: &OwnedFd) -> io::Result<bool> {
+pub(crate) fn has_read_request(socket: &OwnedFd) -> io::Result<bool> {
     match recv(socket, &mut [0u8], RecvFlags::DONTWAIT) {
         Ok(_) => Ok(true), // the process has closed its end
         Err(Errno::AGAIN) => Ok(false),
@@ -262,7 +264,7 @@ impl Drop for OwnPreforked {
         // and exits; the reaper waits for it.
         if let (Some(socket), None) = (self.socket.take(), &self.child) {
             // If the child has arrived meanwhile, it is killed and reaped as it is dropped.
-            reaper::adopt_starting(socket, |socket| !matches!(hello(socket), Ok(None)));
+            reaper::adopt_starting(socket, |socket| !matches!(receive_hello(socket), Ok(None)));
         }
     }
 }
@@ -278,7 +280,7 @@ impl PreloadReport {
     }
 
     /// Returns the modules of a child that has exited, one a line; empty if the child did not report.
-    pub fn modules(self) -> Vec<u8> {
+    pub fn read_modules(self) -> Vec<u8> {
         let mut text = vec![0; Self::MOST];
         let read = pread(&self.0, &mut text[..], 0).unwrap_or(0);
         let end = text[..read].iter().position(|&b| b == 0);
@@ -288,7 +290,7 @@ impl PreloadReport {
 }
 
 /// Returns the child that says hello on `socket`; `None` if nothing has arrived yet.
-fn hello(socket: &OwnedFd) -> io::Result<Option<Child>> {
+fn receive_hello(socket: &OwnedFd) -> io::Result<Option<Child>> {
     let mut byte = [0u8];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -310,8 +312,8 @@ fn hello(socket: &OwnedFd) -> io::Result<Option<Child>> {
     // reap, so its number cannot have been reused. But a child that ended long ago may have been reaped as a stranger, and
     // another child may have its number.
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-    reap(pidfd.as_fd(), libc::WNOHANG | libc::WNOWAIT)?;
-    if !claims::claim(Pid::as_raw(Some(pid))) {
+    reap_process(pidfd.as_fd(), libc::WNOHANG | libc::WNOWAIT)?;
+    if !claims::claim_pid(Pid::as_raw(Some(pid))) {
         return Err(io::Error::other("the child has ended"));
     }
     Ok(Some(Child::new(pidfd, pid.as_raw_pid(), None, None)))

@@ -69,12 +69,12 @@ impl Reports {
             }
             let text = &message[1..length];
             match message[0] {
-                b'F' => self.loaded.files.extend(paths(text)),
-                b'A' => self.loaded.absent.extend(paths(text)),
+                b'F' => self.loaded.files.extend(parse_paths(text)),
+                b'A' => self.loaded.absent.extend(parse_paths(text)),
                 b'N' => {
                     self.loaded.obstacle = Some(String::from_utf8_lossy(text).into_owned());
                 }
-                b'S' => self.loaded.search.tell(text),
+                b'S' => self.loaded.search.add_report(text),
                 b'L' => self.loaded.left.extend(
                     text.split(|&b| b == b'\n')
                         .filter(|name| !name.is_empty())
@@ -92,7 +92,7 @@ impl Reports {
 }
 
 /// Returns absolute paths, one a line.
-fn paths(text: &[u8]) -> impl Iterator<Item = PathBuf> {
+fn parse_paths(text: &[u8]) -> impl Iterator<Item = PathBuf> {
     text.split(|&b| b == b'\n')
         .filter(|path| path.starts_with(b"/"))
         .map(|path| PathBuf::from(OsStr::from_bytes(path)))

@@ -46,7 +46,7 @@ pub struct SearchPath {
 
 impl SearchPath {
     /// Adds a template's report, one entry a line.
-    pub(super) fn tell(&mut self, text: &[u8]) {
+    pub(super) fn add_report(&mut self, text: &[u8]) {
         for line in text.split(|&b| b == b'\n') {
             match line.first() {
                 None => {}
@@ -61,14 +61,14 @@ impl SearchPath {
 
     /// Returns the `names`, one a line, that may be loaded ahead of requests. A file that changed at `since` or later does not
     /// count. This reads folders: do not call it in an event loop.
-    pub fn trusted(&self, kind: TemplateKind, names: &[u8], since: Duration) -> Vec<u8> {
+    pub fn trusted_names(&self, kind: TemplateKind, names: &[u8], since: Duration) -> Vec<u8> {
         let places: Vec<SearchFolder> = self
             .folders
             .iter()
-            .filter_map(|f| SearchFolder::of(f).ok())
+            .filter_map(|f| SearchFolder::open_path(f).ok())
             .collect();
         let trusts =
-            |(place, file): &ModuleFile<'_>| place.trusts(kind, file, since).unwrap_or(false);
+            |(place, file): &ModuleFile<'_>| place.can_trust(kind, file, since).unwrap_or(false);
         let good = |line: &&[u8]| {
             let (name, said) = (module_name(line), module_file(line));
             if self.builtin.contains(name) {
@@ -79,10 +79,10 @@ impl SearchPath {
                 TemplateKind::Python | TemplateKind::Perl => said == Some(&*place.path.join(file)),
                 _ => true,
             };
-            files(kind, self, &places, name)
+            find_files(kind, self, &places, name)
                 .is_some_and(|files| files.last().is_some_and(is_same) && files.iter().all(trusts))
         };
-        let names = kind.names(names).into_iter().filter(good);
+        let names = kind.module_names(names).into_iter().filter(good);
         names.flat_map(|name| [name, b"\n"].concat()).collect()
     }
 }
@@ -91,7 +91,7 @@ impl SearchPath {
 type ModuleFile<'p> = (&'p SearchFolder, PathBuf);
 
 /// Returns the files that loading `name` runs, found as the language finds them; `None` if they are found otherwise.
-fn files<'p>(
+fn find_files<'p>(
     kind: TemplateKind,
     search: &SearchPath,
     places: &'p [SearchFolder],
@@ -100,12 +100,12 @@ fn files<'p>(
     let path = Path::new(OsStr::from_bytes(name));
     match kind {
         TemplateKind::Elf => None,
-        TemplateKind::Python => python(search, places, name),
+        TemplateKind::Python => find_python_files(search, places, name),
         TemplateKind::Perl => {
-            let place = places.iter().find(|place| place.has(path, None))?;
+            let place = places.iter().find(|place| place.has_entry(path, None))?;
             // Perl takes A.pmc for A.pm.
             let other = path.with_extension("pmc");
-            (!place.has(&other, None)).then(|| vec![(place, path.to_owned())])
+            (!place.has_entry(&other, None)).then(|| vec![(place, path.to_owned())])
         }
         // Modules of these languages are named by their path.
         TemplateKind::Ruby | TemplateKind::Node | TemplateKind::Php => {
@@ -119,7 +119,7 @@ fn files<'p>(
 
 /// Searches as importlib's FileFinder does: a package precedes a module of its name. A package made of several folders (a
 /// namespace package) is left to the children.
-fn python<'p>(
+fn find_python_files<'p>(
     search: &SearchPath,
     places: &'p [SearchFolder],
     name: &[u8],
@@ -132,7 +132,7 @@ fn python<'p>(
             PathBuf::from(OsStr::from_bytes(&name))
         };
         let mut all = search.endings.iter().map(with);
-        all.find(|path| place.has(path, Some(FileType::RegularFile)))
+        all.find(|path| place.has_entry(path, Some(FileType::RegularFile)))
     };
     let module = |place: &SearchFolder, way: &Path| {
         let package = file(place, &way.join("__init__"));
@@ -157,12 +157,12 @@ struct SearchFolder {
 }
 
 impl SearchFolder {
-    fn of(path: &Path) -> io::Result<Self> {
+    fn open_path(path: &Path) -> io::Result<Self> {
         let mut walk = SearchWalk::from_root()?;
-        let mut left = parts(path.as_os_str().as_bytes());
+        let mut left = reversed_parts(path.as_os_str().as_bytes());
         let mut links = 0;
         while let Some(part) = left.pop() {
-            let Some(link) = walk.enter(&part)? else {
+            let Some(link) = walk.step_into(&part)? else {
                 continue;
             };
             links += 1;
@@ -172,9 +172,9 @@ impl SearchFolder {
             if link.starts_with(b"/") {
                 walk.folders.truncate(1);
             }
-            left.extend(parts(&link));
+            left.extend(reversed_parts(&link));
         }
-        let open = walk.changeable || walk.here().writable;
+        let open = walk.changeable || walk.last_entry().writable;
         let folder = walk.folders.pop().ok_or(io::ErrorKind::NotFound)?.fd;
         Ok(Self {
             path: path.to_owned(),
@@ -184,25 +184,25 @@ impl SearchFolder {
     }
 
     /// Returns whether the folder has an entry of that name and kind.
-    fn has(&self, path: &Path, kind: Option<FileType>) -> bool {
+    fn has_entry(&self, path: &Path, kind: Option<FileType>) -> bool {
         let is = |stat: Stat| kind.is_none_or(|kind| FileType::from_raw_mode(stat.st_mode) == kind);
         statat(&self.folder, path, AtFlags::empty()).is_ok_and(is)
     }
 
     /// Returns whether `file` may be loaded ahead of requests: a regular file below the folder, with no link on the way.
-    fn trusts(&self, kind: TemplateKind, file: &Path, since: Duration) -> io::Result<bool> {
+    fn can_trust(&self, kind: TemplateKind, file: &Path, since: Duration) -> io::Result<bool> {
         let mut walk = SearchWalk {
-            folders: vec![PathEntry::of(self.folder.try_clone()?)?],
+            folders: vec![PathEntry::from_fd(self.folder.try_clone()?)?],
             changeable: self.open,
             newest: Duration::ZERO,
         };
-        let mut left = parts(file.as_os_str().as_bytes());
+        let mut left = reversed_parts(file.as_os_str().as_bytes());
         while let Some(part) = left.pop() {
-            if walk.enter(&part)?.is_some() {
+            if walk.step_into(&part)?.is_some() {
                 return Ok(false);
             }
         }
-        let last = walk.here();
+        let last = walk.last_entry();
         if FileType::from_raw_mode(last.stat.st_mode) != FileType::RegularFile {
             return Ok(false);
         }
@@ -210,7 +210,7 @@ impl SearchFolder {
         if kind == TemplateKind::Php {
             // PHP scripts are compiled, not run, and checked again before each use: a change of a folder makes no difference.
             let ours = is_own(last.stat.st_uid) || last.stat.st_uid == 0;
-            return Ok(ours && (!(self.open || changeable) || changed(&last.stat) < since));
+            return Ok(ours && (!(self.open || changeable) || change_time(&last.stat) < since));
         }
         if self.open {
             return Ok(walk.newest < since);
@@ -241,7 +241,7 @@ struct PathEntry {
 }
 
 impl PathEntry {
-    fn of(fd: OwnedFd) -> io::Result<Self> {
+    fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         let stat = fstat(&fd)?;
         let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let writable = match accessat(CWD, link, Access::WRITE_OK, AtFlags::EACCESS) {
@@ -255,7 +255,7 @@ impl PathEntry {
 
 impl SearchWalk {
     fn from_root() -> io::Result<Self> {
-        let root = PathEntry::of(open(CWD, b"/")?)?;
+        let root = PathEntry::from_fd(open_entry(CWD, b"/")?)?;
         Ok(Self {
             changeable: is_own(root.stat.st_uid),
             folders: vec![root],
@@ -263,31 +263,31 @@ impl SearchWalk {
         })
     }
 
-    fn here(&self) -> &PathEntry {
+    fn last_entry(&self) -> &PathEntry {
         // INVARIANT: the first entry is never left.
         self.folders.last().unwrap_or_else(|| unreachable!())
     }
 
     /// Enters `name`. If that is a link, returns its target.
-    fn enter(&mut self, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    fn step_into(&mut self, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
         if name == b".." {
             if self.folders.len() > 1 {
                 self.folders.pop();
             }
             return Ok(None);
         }
-        let here = self.here();
-        let fd = open(&here.fd, name)?;
+        let here = self.last_entry();
+        let fd = open_entry(&here.fd, name)?;
         let stat = fstat(&fd)?;
         let owned = is_own(stat.st_uid);
         let sticky = here.stat.st_mode & 0o1000 != 0;
         let replaceable = here.writable && (!sticky || owned || is_own(here.stat.st_uid));
         self.changeable |= owned || replaceable;
-        self.newest = self.newest.max(changed(&stat));
+        self.newest = self.newest.max(change_time(&stat));
         if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             return Ok(Some(readlinkat(&fd, "", Vec::new())?.into_bytes()));
         }
-        self.folders.push(PathEntry::of(fd)?);
+        self.folders.push(PathEntry::from_fd(fd)?);
         Ok(None)
     }
 
@@ -297,7 +297,7 @@ impl SearchWalk {
         let [.., folder, _] = &self.folders[..] else {
             return true;
         };
-        match open(&folder.fd, b"__pycache__").and_then(PathEntry::of) {
+        match open_entry(&folder.fd, b"__pycache__").and_then(PathEntry::from_fd) {
             Ok(cache) => cache.writable || is_own(cache.stat.st_uid),
             Err(e) => e.kind() != io::ErrorKind::NotFound,
         }
@@ -305,7 +305,7 @@ impl SearchWalk {
 }
 
 /// Opens an entry of a folder, or a link itself, only to examine it.
-fn open(folder: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
+fn open_entry(folder: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(folder, name, flags, Mode::empty())?)
 }
@@ -316,13 +316,13 @@ fn is_own(owner: u32) -> bool {
 }
 
 #[allow(clippy::unnecessary_cast)] // types differ between machines
-fn changed(stat: &Stat) -> Duration {
+fn change_time(stat: &Stat) -> Duration {
     let nanoseconds = u32::try_from(stat.st_ctime_nsec).unwrap_or(0);
     Duration::new((stat.st_ctime as i64).max(0).unsigned_abs(), nanoseconds)
 }
 
 /// Returns the names in a path, the last one first.
-fn parts(path: &[u8]) -> Vec<Vec<u8>> {
+fn reversed_parts(path: &[u8]) -> Vec<Vec<u8>> {
     let named = |part: &&[u8]| !matches!(*part, b"" | b".");
     let parts = path.split(|&b| b == b'/').filter(named);
     parts.rev().map(<[u8]>::to_vec).collect()
@@ -345,14 +345,14 @@ mod tests {
             let mut search = SearchPath::default();
             for folder in folders {
                 fs::create_dir_all(dir.path().join(folder)).unwrap();
-                search.tell(dir.path().join(folder).as_os_str().as_bytes());
+                search.add_report(dir.path().join(folder).as_os_str().as_bytes());
             }
             for file in files {
                 let file = dir.path().join(file);
                 fs::create_dir_all(file.parent().unwrap()).unwrap();
                 fs::write(file, "").unwrap();
             }
-            search.tell(b".cpython-x.so\n.py\n.pyc\nsys\n");
+            search.add_report(b".cpython-x.so\n.py\n.pyc\nsys\n");
             Self(dir, search)
         }
 
@@ -366,7 +366,7 @@ mod tests {
                 Some(file) => format!("{name}\t{}", file.display()),
                 None => name,
             };
-            let found = self.1.trusted(kind, name.as_bytes(), since);
+            let found = self.1.trusted_names(kind, name.as_bytes(), since);
             assert!(found.is_empty() || found == format!("{name}\n").as_bytes());
             !found.is_empty()
         }
@@ -374,9 +374,11 @@ mod tests {
         /// Returns the file that a name stands for, if reports of this kind name the file, too.
         fn file(&self, kind: TemplateKind, name: &str) -> Option<PathBuf> {
             let places = self.1.folders.iter();
-            let places: Vec<_> = places.filter_map(|f| SearchFolder::of(f).ok()).collect();
+            let places: Vec<_> = places
+                .filter_map(|f| SearchFolder::open_path(f).ok())
+                .collect();
             let is_said = matches!(kind, TemplateKind::Python | TemplateKind::Perl);
-            let found = files(kind, &self.1, &places, name.as_bytes()).filter(|_| is_said)?;
+            let found = find_files(kind, &self.1, &places, name.as_bytes()).filter(|_| is_said)?;
             let (place, file) = found.last()?;
             Some(place.path.join(file))
         }
@@ -464,7 +466,7 @@ mod tests {
             (TemplateKind::Perl, "M.pm".into(), false),
         ];
         for (kind, line, trusted) in rows {
-            let found = site.1.trusted(kind, line.as_bytes(), LATER);
+            let found = site.1.trusted_names(kind, line.as_bytes(), LATER);
             assert_eq!(!found.is_empty(), trusted, "{line:?}");
         }
     }
@@ -478,8 +480,9 @@ mod tests {
         for name in ["SITE/z.php", "SITE/a/link.php", "SITE/a/sub", "SITE/a/none"] {
             assert!(!trusts(name), "{name}");
         }
-        let file =
-            |name: &str| changed(&statat(CWD, site.0.path().join(name), AtFlags::empty()).unwrap());
+        let file = |name: &str| {
+            change_time(&statat(CWD, site.0.path().join(name), AtFlags::empty()).unwrap())
+        };
         let at = |since| site.at(TemplateKind::Php, "SITE/a/sub/y.php", since);
         let since = file("a/sub/y.php");
         assert!(at(since + Duration::from_nanos(1)) && !at(since));
@@ -524,7 +527,7 @@ mod tests {
             &["lib/old.rb", "lib/sub/old.rb", "lib/other/old.rb"],
         );
         let root = site.0.path();
-        let of = |path: &str| changed(&rustix::fs::stat(root.join(path)).unwrap());
+        let of = |path: &str| change_time(&rustix::fs::stat(root.join(path)).unwrap());
         let mut since = of("lib/other") + Duration::from_nanos(1);
         while of("lib") < since {
             fs::write(root.join("lib/new.rb"), since.as_nanos().to_string()).unwrap();
@@ -626,11 +629,11 @@ mod tests {
         symlink("loop", site.0.path().join("loop")).unwrap();
         let mut search = SearchPath::default();
         for folder in ["current/lib", "loop/lib", "none"] {
-            search.tell(site.0.path().join(folder).as_os_str().as_bytes());
+            search.add_report(site.0.path().join(folder).as_os_str().as_bytes());
         }
         let name = format!("{}/current/lib/a.rb\n", site.0.path().display());
         assert_eq!(
-            search.trusted(TemplateKind::Ruby, name.as_bytes(), LATER),
+            search.trusted_names(TemplateKind::Ruby, name.as_bytes(), LATER),
             name.as_bytes()
         );
     }

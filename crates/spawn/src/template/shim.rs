@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Returns the shim and the language's own source: descriptors 4 and 5 of the template. They are made once for each kind.
-pub(super) fn files(kind: TemplateKind) -> io::Result<[&'static OwnedFd; 2]> {
+pub(super) fn shim_files(kind: TemplateKind) -> io::Result<[&'static OwnedFd; 2]> {
     static FILES: [OnceLock<(OwnedFd, Option<OwnedFd>)>; TemplateKind::ALL.len()] =
         [const { OnceLock::new() }; TemplateKind::ALL.len()];
 
@@ -20,8 +20,13 @@ pub(super) fn files(kind: TemplateKind) -> io::Result<[&'static OwnedFd; 2]> {
     let (library, source) = match known.get() {
         Some(made) => made,
         None => {
-            let source = kind.source().map(|source| sealed(kind.name(), source));
-            let made = (sealed("galgo-shim", kind.library())?, source.transpose()?);
+            let source = kind
+                .source()
+                .map(|source| make_sealed_file(kind.shim_name(), source));
+            let made = (
+                make_sealed_file("galgo-shim", kind.library())?,
+                source.transpose()?,
+            );
             known.get_or_init(|| made)
         }
     };
@@ -30,7 +35,7 @@ pub(super) fn files(kind: TemplateKind) -> io::Result<[&'static OwnedFd; 2]> {
 }
 
 /// Makes a file in memory that can no longer be changed.
-fn sealed(name: &str, mut bytes: &[u8]) -> io::Result<OwnedFd> {
+fn make_sealed_file(name: &str, mut bytes: &[u8]) -> io::Result<OwnedFd> {
     /// MFD_EXEC: Linux 6.3. Files are executable by default there, unless `vm.memfd_noexec` says otherwise.
     const EXEC: MemfdFlags = MemfdFlags::from_bits_retain(0x10);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

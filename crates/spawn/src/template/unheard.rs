@@ -79,7 +79,7 @@ impl<P> UnheardFiles<P> {
 
     /// Notes the files that a template was made of, the `ways` to them included. If another template of the program was made of
     /// another version of a file, that version is kept: the file has changed.
-    pub(super) fn note<'f>(
+    pub(super) fn note_files<'f>(
         &self,
         loaded: &'f LoadedTemplate,
         ways: impl Iterator<Item = &'f Path>,
@@ -92,11 +92,13 @@ impl<P> UnheardFiles<P> {
         let mut all = all.chain(ways).chain(folders);
         let unheard = all.any(|path| !is_heard(path, &mut heard));
         let named = loaded.files.iter().chain(&loaded.absent);
-        let mut files: BTreeMap<_, _> = named.map(|file| (file.clone(), version(file))).collect();
-        let mut programs = self.programs();
+        let mut files: BTreeMap<_, _> = named
+            .map(|file| (file.clone(), read_version(file)))
+            .collect();
+        let mut programs = self.lock_programs();
         programs.retain(|_, noted| noted.program.strong_count() > 0);
         let mut is_same = true;
-        if let Some(known) = programs.get(&key(program)) {
+        if let Some(known) = programs.get(&program_key(program)) {
             for (file, then) in known.files.iter() {
                 is_same &= files
                     .insert(file.clone(), *then)
@@ -109,12 +111,12 @@ impl<P> UnheardFiles<P> {
             unheard: unheard || !is_same,
             changes,
         };
-        programs.insert(key(program), noted);
+        programs.insert(program_key(program), noted);
         self.any.fetch_or(unheard, Ordering::SeqCst);
     }
 
     /// Returns whether some program has a file that may change without an event.
-    pub(super) fn any(&self) -> bool {
+    pub(super) fn has_unheard(&self) -> bool {
         self.any.load(Ordering::SeqCst)
     }
 
@@ -141,15 +143,15 @@ impl<P> UnheardFiles<P> {
     /// Returns whether the files of a program must be checked.
     pub(super) fn is_due(&self, program: &Arc<P>) -> bool {
         let changes = self.changes.load(Ordering::SeqCst);
-        let programs = self.programs();
-        let noted = programs.get(&key(program));
+        let programs = self.lock_programs();
+        let noted = programs.get(&program_key(program));
         noted.is_some_and(|noted| noted.unheard || noted.changes != changes)
     }
 
     /// Returns all programs whose files must be checked.
-    pub(super) fn due(&self) -> Vec<Arc<P>> {
+    pub(super) fn due_programs(&self) -> Vec<Arc<P>> {
         let all: Vec<_> = self
-            .programs()
+            .lock_programs()
             .values()
             .filter_map(|noted| noted.program.upgrade())
             .collect();
@@ -162,18 +164,18 @@ impl<P> UnheardFiles<P> {
     pub(super) fn has_changed(&self, program: &Arc<P>) -> bool {
         let changes = self.changes.load(Ordering::SeqCst);
         let Some(files) = self
-            .programs()
-            .get(&key(program))
+            .lock_programs()
+            .get(&program_key(program))
             .map(|noted| noted.files.clone())
         else {
             return false;
         };
-        let changed = files.iter().any(|(file, then)| version(file) != *then);
-        let mut programs = self.programs();
-        match programs.get_mut(&key(program)) {
+        let changed = files.iter().any(|(file, then)| read_version(file) != *then);
+        let mut programs = self.lock_programs();
+        match programs.get_mut(&program_key(program)) {
             // The program was loaded again meanwhile.
             Some(noted) if !Arc::ptr_eq(&noted.files, &files) => {}
-            Some(_) if changed => drop(programs.remove(&key(program))),
+            Some(_) if changed => drop(programs.remove(&program_key(program))),
             Some(noted) => noted.changes = changes,
             None => {}
         }
@@ -182,20 +184,20 @@ impl<P> UnheardFiles<P> {
 
     /// Forgets a program that has dropped its templates.
     pub(super) fn forget(&self, program: &Arc<P>) {
-        self.programs().remove(&key(program));
+        self.lock_programs().remove(&program_key(program));
     }
 
-    fn programs(&self) -> MutexGuard<'_, HashMap<usize, Noted<P>>> {
+    fn lock_programs(&self) -> MutexGuard<'_, HashMap<usize, Noted<P>>> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn key<P>(program: &Arc<P>) -> usize {
+fn program_key<P>(program: &Arc<P>) -> usize {
     Arc::as_ptr(program).addr()
 }
 
 /// Returns the version of a file, asked of the file system itself, which may otherwise answer from a cache.
-fn version(file: &Path) -> Option<FileId> {
+fn read_version(file: &Path) -> Option<FileId> {
     // If the system has no such call, the answer below may be out of date.
     let _ = statx(
         CWD,
@@ -203,7 +205,7 @@ fn version(file: &Path) -> Option<FileId> {
         AtFlags::STATX_FORCE_SYNC,
         StatxFlags::BASIC_STATS,
     );
-    stat(file).ok().map(|stat| FileId::of(&stat))
+    stat(file).ok().map(|stat| FileId::from_stat(&stat))
 }
 
 /// Returns whether inotify reports all changes to this path.

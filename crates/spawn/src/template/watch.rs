@@ -105,21 +105,21 @@ impl<P> FileWatch<P> {
     }
 
     /// Watches all files that `loaded` was made of, the entries of its folders, and whether absent files appear.
-    fn add(&self, loaded: &LoadedTemplate, program: &Arc<P>) -> io::Result<()> {
+    fn watch_loaded(&self, loaded: &LoadedTemplate, program: &Arc<P>) -> io::Result<()> {
         let watched = self.watched.lock();
         let mut watched = watched.unwrap_or_else(PoisonError::into_inner);
         for file in &loaded.files {
             let what = if file.is_dir() { ENTRIES } else { CHANGES };
-            self.watch(&mut watched, file, what, None, program)?;
+            self.watch_file(&mut watched, file, what, None, program)?;
         }
-        for way in ways(loaded.files.iter().map(PathBuf::as_path)) {
-            self.watch(&mut watched, &way, MOVES, None, program)?;
+        for way in collect_ways(loaded.files.iter().map(PathBuf::as_path)) {
+            self.watch_file(&mut watched, &way, MOVES, None, program)?;
         }
         for file in &loaded.absent {
             if let (Some(folder), Some(name)) = (file.parent(), file.file_name())
                 && folder.is_dir()
             {
-                self.watch(&mut watched, folder, ENTRIES, Some(name), program)?;
+                self.watch_file(&mut watched, folder, ENTRIES, Some(name), program)?;
             }
         }
         Ok(())
@@ -131,26 +131,27 @@ impl<P> FileWatch<P> {
     ///
     /// # Errors
     /// A file has changed, or cannot be watched: it is gone, or `fs.inotify.max_user_watches` is reached.
-    pub fn keep(
+    pub fn watch_template(
         &self,
         loaded: &LoadedTemplate,
         program: &Arc<P>,
         own: &Path,
         since: Duration,
     ) -> Result<(), Unwatched> {
-        self.add(loaded, program).map_err(Unwatched::Unable)?;
-        let ways = ways(loaded.files.iter().map(PathBuf::as_path));
+        self.watch_loaded(loaded, program)
+            .map_err(Unwatched::Unable)?;
+        let ways = collect_ways(loaded.files.iter().map(PathBuf::as_path));
         let ways = ways.iter().map(PathBuf::as_path);
-        self.unheard.note(loaded, ways, program);
+        self.unheard.note_files(loaded, ways, program);
         let come = loaded.absent.iter().find(|file| file.exists());
-        let newer = dates::newer(&loaded.files, own, since);
+        let newer = dates::find_newer(&loaded.files, own, since);
         match newer.or(come.map(PathBuf::as_path)) {
             Some(file) => Err(Unwatched::Changed(file.to_owned())),
             None => Ok(()),
         }
     }
 
-    fn watch(
+    fn watch_file(
         &self,
         watched: &mut Watched<P>,
         file: &Path,
@@ -162,12 +163,12 @@ impl<P> FileWatch<P> {
         let wd = inotify::add_watch(&self.inotify, file, what | WatchFlags::MASK_ADD);
         let watchers = watched.entry(wd.map_err(failed)?).or_default();
         let absent = absent.map(OsStr::to_owned);
-        let same = |w: &Watcher<P>| w.is(program) && w.what == what && w.absent == absent;
+        let same = |w: &Watcher<P>| w.belongs_to(program) && w.what == what && w.absent == absent;
         watchers.retain(|w| w.program.strong_count() > 0 && !same(w));
         watchers.push(Watcher {
             program: Arc::downgrade(program),
             file: file.to_owned(),
-            version: FileId::of(&stat(file).map_err(failed)?).content(),
+            version: FileId::from_stat(&stat(file).map_err(failed)?).without_change_time(),
             what,
             absent,
         });
@@ -176,7 +177,7 @@ impl<P> FileWatch<P> {
 
     /// Calls `retire` for each program with a file that has changed since the last call. Returns false if another thread is
     /// doing that: its findings are not known yet.
-    pub fn look(&self, retire: impl Fn(&P)) -> bool {
+    pub fn for_each_changed(&self, retire: impl Fn(&P)) -> bool {
         if matches!(ioctl_fionread(&self.inotify), Ok(0)) {
             // The order matters: the thread that empties the queue has set the flag before.
             return !self.reading.load(Ordering::SeqCst);
@@ -185,7 +186,7 @@ impl<P> FileWatch<P> {
             return false;
         };
         self.reading.store(true, Ordering::SeqCst);
-        for program in self.changed(&mut watched) {
+        for program in self.read_changed(&mut watched) {
             self.unheard.forget(&program);
             retire(&program);
         }
@@ -207,7 +208,7 @@ impl<P> FileWatch<P> {
 
     /// Returns whether any program has a file that may change without an event: see [`is_due`](Self::is_due).
     pub(crate) fn has_unheard(&self) -> bool {
-        self.unheard.any()
+        self.unheard.has_unheard()
     }
 
     /// Returns a descriptor to poll for POLLPRI: then the mounts [have changed](Self::mounts_changed).
@@ -221,14 +222,14 @@ impl<P> FileWatch<P> {
 
     /// Calls `retire` for each program with a file that has changed, by stat(2).
     pub(crate) fn look_at_unheard(&self, retire: impl Fn(&P)) {
-        for program in self.unheard.due() {
+        for program in self.unheard.due_programs() {
             if self.unheard.has_changed(&program) {
                 retire(&program);
             }
         }
     }
 
-    fn changed(&self, watched: &mut Watched<P>) -> Vec<Arc<P>> {
+    fn read_changed(&self, watched: &mut Watched<P>) -> Vec<Arc<P>> {
         let mut found = Vec::new();
         let mut space = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(&self.inotify, &mut space);
@@ -243,7 +244,7 @@ impl<P> FileWatch<P> {
             let name = event
                 .file_name()
                 .map(|name| OsStr::from_bytes(name.to_bytes()));
-            let changed = watchers.filter(|w| w.is_meant(what, name));
+            let changed = watchers.filter(|w| w.is_affected(what, name));
             found.extend(changed.filter_map(Watcher::program));
             if what.contains(ReadFlags::IGNORED) {
                 watched.remove(&event.wd());
@@ -260,7 +261,7 @@ impl<P> AsFd for FileWatch<P> {
 }
 
 impl<P> Watcher<P> {
-    fn is(&self, program: &Arc<P>) -> bool {
+    fn belongs_to(&self, program: &Arc<P>) -> bool {
         self.program.as_ptr() == Arc::as_ptr(program)
     }
 
@@ -269,7 +270,7 @@ impl<P> Watcher<P> {
     }
 
     /// Returns whether an event means that the file was replaced; `name` is the entry if the file is a folder.
-    fn is_meant(&self, what: ReadFlags, name: Option<&OsStr>) -> bool {
+    fn is_affected(&self, what: ReadFlags, name: Option<&OsStr>) -> bool {
         match name {
             // Both kinds of flags have the same bits. IGNORED: the file is gone.
             None if !what.contains(ReadFlags::IGNORED) && what.bits() & self.what.bits() == 0 => {
@@ -284,13 +285,15 @@ impl<P> Watcher<P> {
     }
 
     fn has_changed(&self) -> bool {
-        stat(&self.file).map_or(true, |now| FileId::of(&now).content() != self.version)
+        stat(&self.file).map_or(true, |now| {
+            FileId::from_stat(&now).without_change_time() != self.version
+        })
     }
 }
 
 /// Returns folders and links on the way to files, by their names and their real places. A release may be switched by a link, or
 /// by renaming a folder.
-fn ways<'f>(files: impl Iterator<Item = &'f Path>) -> BTreeSet<PathBuf> {
+fn collect_ways<'f>(files: impl Iterator<Item = &'f Path>) -> BTreeSet<PathBuf> {
     let mut ways = BTreeSet::new();
     for file in files {
         let folders = file.ancestors().skip(1);
@@ -314,7 +317,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let watch = FileWatch::<()>::new().unwrap();
         inotify::add_watch(&watch.inotify, file.path(), CHANGES).unwrap();
-        let look = || watch.look(|()| {});
+        let look = || watch.for_each_changed(|()| {});
         assert!(look());
         watch.reading.store(true, Ordering::SeqCst);
         assert!(!look());

@@ -34,7 +34,7 @@ pub fn c(s: impl AsRef<Path>) -> CString {
 impl Scene {
     pub fn new() -> Self {
         let mut env = EnvBlock::default();
-        env.put(b"PATH", b"/usr/bin:/bin");
+        env.set_variable(b"PATH", b"/usr/bin:/bin");
         Self {
             spawner: Spawner::direct().unwrap(),
             env,
@@ -53,7 +53,7 @@ impl Scene {
         let (stdout, theirs_out) = std::io::pipe().unwrap();
         let null = File::options().write(true).open("/dev/null").unwrap();
         let args: Vec<CString> = args.iter().map(c).collect();
-        let child = self.spawner.start(&Start {
+        let child = self.spawner.start_program(&Start {
             path: &c(path),
             args: &args,
             env: &self.env,

@@ -48,7 +48,7 @@ impl Warm {
 
     /// Loads a program with the environment of a scene.
     pub fn load_in(mut scene: Scene, uses: Uses, path: &Path, modules: &str) -> Self {
-        let kind = inspect::kind(path).unwrap();
+        let kind = inspect::detect_kind(path).unwrap();
         let (theirs_in, _) = std::io::pipe().unwrap();
         let (stdout, theirs_out) = std::io::pipe().unwrap();
         let (stderr, theirs_err) = std::io::pipe().unwrap();
@@ -68,7 +68,7 @@ impl Warm {
         let stdio = [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()];
         let (spawner, modules) = (&mut scene.spawner, modules.as_bytes());
         let mut template = Template::start(spawner, launch, stdio, kind, uses, modules).unwrap();
-        while !template.begun(spawner).unwrap() {
+        while !template.has_begun(spawner).unwrap() {
             std::thread::yield_now();
         }
         drop((theirs_in, theirs_out, theirs_err));
@@ -112,9 +112,9 @@ impl Warm {
     pub fn lines_of(&self, vars: &[(&str, &str)], count: usize) -> Vec<String> {
         const ABREAST: usize = 4;
         let mut env = EnvBlock::default();
-        env.put(b"PATH", b"/usr/bin:/bin");
+        env.set_variable(b"PATH", b"/usr/bin:/bin");
         for (name, value) in vars {
-            env.put(name.as_bytes(), value.as_bytes());
+            env.set_variable(name.as_bytes(), value.as_bytes());
         }
         let null = fs::File::options().read(true).write(true).open("/dev/null");
         let null = null.unwrap();
@@ -143,7 +143,7 @@ impl Warm {
                 patience: std::time::Duration::from_secs(60),
                 learn: false,
             };
-            running.push_back(preforked.start(&request).unwrap().child);
+            running.push_back(preforked.give_request(&request).unwrap().child);
             if running.len() == ABREAST {
                 running.pop_front().unwrap().wait().unwrap();
             }
@@ -179,12 +179,15 @@ impl Warm {
             patience: std::time::Duration::from_secs(60),
             learn: false,
         };
-        self.template.itself().start(&request).unwrap()
+        self.template
+            .into_preforked()
+            .give_request(&request)
+            .unwrap()
     }
 
     /// Returns the answer of a parked process.
     pub fn itself(self, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answer {
-        answer(self.template.itself(), vars, body, learn)
+        answer(self.template.into_preforked(), vars, body, learn)
     }
 }
 
@@ -202,7 +205,7 @@ fn answer_from(
     let dir = dir.map(c);
     let mut env = EnvBlock::default();
     for (name, value) in [("PATH", "/usr/bin:/bin")].iter().chain(vars) {
-        env.put(name.as_bytes(), value.as_bytes());
+        env.set_variable(name.as_bytes(), value.as_bytes());
     }
     let (theirs_in, mut stdin) = std::io::pipe().unwrap();
     let (mut stdout, theirs_out) = std::io::pipe().unwrap();
@@ -210,7 +213,7 @@ fn answer_from(
     stdin.write_all(body).unwrap(); // at most what a pipe holds
     drop(stdin);
     let mut running = preforked
-        .start(&ChildRequest {
+        .give_request(&ChildRequest {
             program: c"",
             env: &env,
             dir: dir.as_deref(),
@@ -226,7 +229,7 @@ fn answer_from(
     stdout.read_to_end(&mut out).unwrap();
     stderr.read_to_end(&mut err).unwrap();
     let exit = running.child.wait().unwrap();
-    let learned = running.report.map(|l| l.modules()).unwrap_or_default();
+    let learned = running.report.map(|l| l.read_modules()).unwrap_or_default();
     Answer {
         out: String::from_utf8_lossy(&out).into_owned(),
         err: String::from_utf8_lossy(&err).into_owned(),
@@ -236,7 +239,7 @@ fn answer_from(
 }
 
 fn arrived(mut preforked: PreforkedChild) -> PreforkedChild {
-    while !preforked.ready().unwrap() {
+    while !preforked.is_ready().unwrap() {
         assert!(ends(preforked.as_fd()), "no child");
     }
     preforked
@@ -246,7 +249,7 @@ fn arrived(mut preforked: PreforkedChild) -> PreforkedChild {
 pub fn cold(path: &Path, vars: &[(&str, &str)], body: &[u8]) -> (String, String, Status) {
     let mut scene = Scene::new();
     for (name, value) in vars {
-        scene.env.put(name.as_bytes(), value.as_bytes());
+        scene.env.set_variable(name.as_bytes(), value.as_bytes());
     }
     let (theirs_in, mut stdin) = std::io::pipe().unwrap();
     let (mut stdout, theirs_out) = std::io::pipe().unwrap();
@@ -264,7 +267,7 @@ pub fn cold(path: &Path, vars: &[(&str, &str)], body: &[u8]) -> (String, String,
         no_new_privs: true,
         sandbox: Sandbox::Standard,
     };
-    let mut child = scene.spawner.start(&start).unwrap();
+    let mut child = scene.spawner.start_program(&start).unwrap();
     drop((theirs_in, theirs_out, theirs_err));
     let (mut out, mut err) = (Vec::new(), Vec::new());
     stdout.read_to_end(&mut out).unwrap();

@@ -24,7 +24,7 @@ fn cold(path: &Path, vars: &[(&str, &str)], body: &[u8]) -> Answer {
     let mut scene = Scene::new();
     let mut env = EnvBlock::default();
     for (name, value) in [("PATH", "/usr/bin:/bin")].iter().chain(vars) {
-        env.put(name.as_bytes(), value.as_bytes());
+        env.set_variable(name.as_bytes(), value.as_bytes());
     }
     let (theirs_in, mut stdin) = std::io::pipe().unwrap();
     let (mut stdout, theirs_out) = std::io::pipe().unwrap();
@@ -34,7 +34,7 @@ fn cold(path: &Path, vars: &[(&str, &str)], body: &[u8]) -> Answer {
     let args = [c(path)];
     let mut child = scene
         .spawner
-        .start(&Start {
+        .start_program(&Start {
             path: &args[0],
             args: &args,
             env: &env,
@@ -349,13 +349,13 @@ fn whether_a_parked_process_has_begun() {
         let signal = |signal| rustix::process::kill_process(pid, signal).unwrap();
         signal(rustix::process::Signal::STOP);
         let running = warm.give();
-        assert!(!running.began().unwrap());
+        assert!(!running.has_begun().unwrap());
         signal(if killed {
             rustix::process::Signal::KILL
         } else {
             rustix::process::Signal::CONT
         });
         assert!(ends(running.as_fd()), "neither begun nor ended");
-        assert_eq!(running.began().ok(), (!killed).then_some(true));
+        assert_eq!(running.has_begun().ok(), (!killed).then_some(true));
     }
 }

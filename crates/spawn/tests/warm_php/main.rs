@@ -233,11 +233,13 @@ fn the_files_that_settings_came_from_are_told() {
     fs::write(scanned.join("b.ini"), "").unwrap();
     let mut scene = Scene::new();
     for (name, value) in &page.vars[..3] {
-        scene.env.put(name.as_bytes(), value.as_bytes());
+        scene.env.set_variable(name.as_bytes(), value.as_bytes());
     }
     let none = page.folder.path().join("none");
     let scans = format!("{}:{}:", scanned.display(), none.display());
-    scene.env.put(b"PHP_INI_SCAN_DIR", scans.as_bytes());
+    scene
+        .env
+        .set_variable(b"PHP_INI_SCAN_DIR", scans.as_bytes());
     let warm = Warm::load_in(scene, Uses::Many, &page.program, "");
     assert_eq!(warm.loaded.obstacle, None);
     let files = &warm.loaded.files;
@@ -339,7 +341,7 @@ fn a_limit_of_file_sizes_leaves_libraries_as_they_are() {
     let page = Page::new(HOW, "");
     let mut scene = Scene::new();
     for (name, value) in &page.vars[..3] {
-        scene.env.put(name.as_bytes(), value.as_bytes());
+        scene.env.set_variable(name.as_bytes(), value.as_bytes());
     }
     scene.limits.file_size = Some(1 << 20);
     let warm = Warm::load_in(scene, Uses::Many, &page.program, "");

@@ -98,7 +98,7 @@ impl Page {
     pub(crate) fn load_with(&self, scripts: &str) -> Warm {
         let mut scene = Scene::new();
         for (name, value) in &self.vars[..3] {
-            scene.env.put(name.as_bytes(), value.as_bytes());
+            scene.env.set_variable(name.as_bytes(), value.as_bytes());
         }
         Warm::load_in(scene, Uses::Many, &self.program, scripts)
     }

@@ -70,7 +70,7 @@ fn answer_with(priority: Priority, warm: &Warm, stdin: &fs::File) -> String {
         patience: std::time::Duration::from_secs(60),
         learn: false,
     };
-    let mut running = warm.prefork().start(&request).unwrap();
+    let mut running = warm.prefork().give_request(&request).unwrap();
     drop(theirs_out);
     let mut out = Vec::new();
     stdout.read_to_end(&mut out).unwrap();

@@ -98,35 +98,35 @@ impl ServerConnection {
     }
 
     /// Waits for the next request. `None`: no request will come.
-    pub(super) fn request(&self) -> Option<RunRequest> {
+    pub(super) fn receive_request(&self) -> Option<RunRequest> {
         let input = &mut *lock(&self.input);
         let mut params = Vec::new();
         // Bytes that the previous guest has not read.
         let unread = std::mem::take(&mut input.body);
-        input.take(unread);
+        input.take_bytes(unread);
         loop {
-            match input.step() {
+            match input.next_event() {
                 Err(_broken) => return None,
                 Ok(None) => {
-                    if !matches!(input.fill(&self.fd, RecvFlags::empty()), Ok(n) if n > 0) {
+                    if !matches!(input.fill_buffer(&self.fd, RecvFlags::empty()), Ok(n) if n > 0) {
                         return None;
                     }
                 }
                 Ok(Some(Event::Begin { .. })) => params.clear(),
                 Ok(Some(Event::Params(_, n))) => {
-                    params.extend_from_slice(input.take(n));
+                    params.extend_from_slice(input.take_bytes(n));
                     if params.len() > VARIABLES {
                         return None;
                     }
                 }
                 Ok(Some(Event::ParamsEnd(_))) => break,
-                Ok(Some(Event::Stdin(_, n))) => _ = input.take(n),
+                Ok(Some(Event::Stdin(_, n))) => _ = input.take_bytes(n),
                 Ok(Some(_)) => {}
             }
         }
         input.over = None;
         *lock(&self.output) = RecordOutput::default();
-        request(&params)
+        parse_request(&params)
     }
 
     /// Returns at most this many bytes of the body; no bytes at its end. AGAIN: no bytes are there yet. IO: the body was cut,
@@ -134,18 +134,18 @@ impl ServerConnection {
     pub(super) fn read(&self, most: usize) -> Result<Bytes, Errno> {
         let input = &mut *lock(&self.input);
         loop {
-            input.advance();
+            input.advance_to_body();
             if input.body > 0 {
                 let n = input.body.min(most);
                 input.body -= n;
-                return Ok(Bytes::copy_from_slice(input.take(n)));
+                return Ok(Bytes::copy_from_slice(input.take_bytes(n)));
             }
             match input.over {
                 Some(BodyEnd::Whole) => return Ok(Bytes::new()),
                 Some(BodyEnd::Cut) => return Err(Errno::IO),
                 None => {}
             }
-            match input.fill(&self.fd, RecvFlags::DONTWAIT) {
+            match input.fill_buffer(&self.fd, RecvFlags::DONTWAIT) {
                 Ok(0) | Err(Errno::CONNRESET) => input.over = Some(BodyEnd::Cut),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(e) => return Err(e),
@@ -154,9 +154,9 @@ impl ServerConnection {
     }
 
     /// Takes output, which is written later. Returns the number of held bytes.
-    pub(super) fn put(&self, kind: RecordType, bytes: &[u8]) -> usize {
+    pub(super) fn queue_output(&self, kind: RecordType, bytes: &[u8]) -> usize {
         let output = &mut *lock(&self.output);
-        output.put(kind, bytes);
+        output.queue_output(kind, bytes);
         output.bytes.len()
     }
 
@@ -164,16 +164,16 @@ impl ServerConnection {
     ///
     /// # Errors
     /// The server reads no more.
-    pub(super) fn held(&self) -> Result<usize, Errno> {
+    pub(super) fn held_len(&self) -> Result<usize, Errno> {
         let output = lock(&self.output);
         output.broken.map_or(Ok(output.bytes.len()), Err)
     }
 
     /// Ends the answer to a request with its result.
-    pub(super) fn end(&self, ended: RunOutcome) {
+    pub(super) fn end_answer(&self, ended: RunOutcome) {
         let more = ended.encode();
-        let end = &fcgi::end(ID, 0, Outcome::COMPLETE)[HEADER..];
-        lock(&self.output).record(RecordType::END, &[end, &more[..]].concat());
+        let end = &fcgi::end_request(ID, 0, Outcome::COMPLETE)[HEADER..];
+        lock(&self.output).append_record(RecordType::END, &[end, &more[..]].concat());
     }
 
     /// Writes as much of the held output as fits now; returns whether that was all.
@@ -199,10 +199,10 @@ impl ServerConnection {
     }
 
     /// Whether the event has happened, or never will.
-    pub(super) fn has(&self, event: Readiness) -> bool {
+    pub(super) fn has_happened(&self, event: Readiness) -> bool {
         if event == Readiness::Input {
             let input = &mut *lock(&self.input);
-            input.advance();
+            input.advance_to_body();
             if input.body > 0 || input.over.is_some() {
                 return true;
             }
@@ -224,9 +224,9 @@ impl AsFd for ServerConnection {
 }
 
 impl RecordInput {
-    fn step(&mut self) -> Result<Option<Event>, fcgi::RecordError> {
+    fn next_event(&mut self) -> Result<Option<Event>, fcgi::RecordError> {
         let input = self.buf.get(self.at..self.end).unwrap_or_default();
-        Ok(match self.requests.step(input)? {
+        Ok(match self.requests.next_event(input)? {
             Parsed::Complete(event, used) => {
                 self.at += used;
                 Some(event)
@@ -239,22 +239,22 @@ impl RecordInput {
     }
 
     /// Reads more input, after all earlier input was parsed.
-    fn fill(&mut self, fd: &OwnedFd, flags: RecvFlags) -> Result<usize, Errno> {
+    fn fill_buffer(&mut self, fd: &OwnedFd, flags: RecvFlags) -> Result<usize, Errno> {
         let (n, _) = recv(fd, &mut *self.buf, flags)?;
         (self.at, self.end) = (0, n);
         Ok(n)
     }
 
-    fn take(&mut self, n: usize) -> &[u8] {
+    fn take_bytes(&mut self, n: usize) -> &[u8] {
         let taken = self.buf.get(self.at..self.at + n).unwrap_or_default();
         self.at += n;
         taken
     }
 
     /// Parses input up to the next bytes of the body, or its end.
-    fn advance(&mut self) {
+    fn advance_to_body(&mut self) {
         while self.body == 0 && self.over.is_none() {
-            match self.step() {
+            match self.next_event() {
                 Ok(None) => return,
                 Ok(Some(Event::Stdin(_, n))) => self.body = n,
                 Ok(Some(Event::StdinEnd(_))) => self.over = Some(BodyEnd::Whole),
@@ -266,7 +266,7 @@ impl RecordInput {
 }
 
 impl RecordOutput {
-    fn put(&mut self, kind: RecordType, mut bytes: &[u8]) {
+    fn queue_output(&mut self, kind: RecordType, mut bytes: &[u8]) {
         if self.broken.is_some() {
             return;
         }
@@ -276,33 +276,34 @@ impl RecordOutput {
             let content = self.bytes.len() - at - HEADER;
             let (fits, rest) = bytes.split_at(bytes.len().min(MOST - content));
             self.bytes.extend_from_slice(fits);
-            let header = header(kind, content + fits.len());
+            let header = unpadded_header(kind, content + fits.len());
             self.bytes[at..at + HEADER].copy_from_slice(&header);
             bytes = rest;
         }
         for piece in bytes.chunks(MOST) {
-            self.record(kind, piece);
+            self.append_record(kind, piece);
         }
     }
 
-    fn record(&mut self, kind: RecordType, content: &[u8]) {
+    fn append_record(&mut self, kind: RecordType, content: &[u8]) {
         self.open = Some((kind, self.bytes.len()));
-        self.bytes.extend_from_slice(&header(kind, content.len()));
+        self.bytes
+            .extend_from_slice(&unpadded_header(kind, content.len()));
         self.bytes.extend_from_slice(content);
     }
 }
 
 /// Makes a header without padding, because neither side reads whole words.
-fn header(kind: RecordType, content: usize) -> [u8; HEADER] {
+fn unpadded_header(kind: RecordType, content: usize) -> [u8; HEADER] {
     let header = Header::new(kind, ID, content);
     Header {
         padding: 0,
         ..header
     }
-    .bytes()
+    .to_bytes()
 }
 
-fn request(params: &[u8]) -> Option<RunRequest> {
+fn parse_request(params: &[u8]) -> Option<RunRequest> {
     let (mut run, mut env) = (None, Vec::with_capacity(params.len() + 64));
     for pair in NameValuePairs::new(params) {
         let (name, value) = pair.ok()?;
@@ -335,7 +336,7 @@ mod tests {
     };
 
     fn pair() -> (UnixStream, ServerConnection) {
-        let (ours, theirs) = wire::connection().unwrap();
+        let (ours, theirs) = wire::connection_pair().unwrap();
         let ours = UnixStream::from(ours);
         ours.set_nonblocking(false).unwrap();
         (ours, ServerConnection::new(theirs))
@@ -350,17 +351,17 @@ mod tests {
             name: name.into(),
             module: Vec::new(),
         };
-        let mut bytes = fcgi::begin(ID, Role::RESPONDER, true).to_vec();
+        let mut bytes = fcgi::begin_request(ID, Role::RESPONDER, true).to_vec();
         let mut params = Params::new(ID, &mut bytes);
-        params.put(b"", &run.encode());
-        params.put(b"NAME", name.as_bytes());
-        params.put(b"BAD", b"a\0b");
+        params.put_variable(b"", &run.encode());
+        params.put_variable(b"NAME", name.as_bytes());
+        params.put_variable(b"BAD", b"a\0b");
         params.finish();
         for content in [body, b""].into_iter().take(1 + usize::from(whole)) {
             let header = Header::new(RecordType::STDIN, ID, content.len());
-            bytes.extend_from_slice(&header.bytes());
+            bytes.extend_from_slice(&header.to_bytes());
             bytes.extend_from_slice(content);
-            bytes.extend_from_slice(header.pad());
+            bytes.extend_from_slice(header.padding_bytes());
         }
         bytes
     }
@@ -370,17 +371,17 @@ mod tests {
         let (mut server, worker) = pair();
         for read in 0..4 {
             server.write_all(&asked("a", b"12345", true)).unwrap();
-            let request = worker.request().unwrap();
+            let request = worker.receive_request().unwrap();
             assert_eq!(request.run.name, b"a");
             assert_eq!(request.env, b"NAME=a\0");
             assert_eq!(worker.read(read).unwrap(), &b"12345"[..read]);
         }
         server.write_all(&asked("b", b"12345", true)).unwrap();
-        worker.request().unwrap();
+        worker.receive_request().unwrap();
         assert_eq!(worker.read(9).unwrap(), &b"12345"[..]);
         assert!(worker.read(9).unwrap().is_empty(), "the end");
         drop(server);
-        assert!(worker.request().is_none());
+        assert!(worker.receive_request().is_none());
     }
 
     #[test]
@@ -389,14 +390,14 @@ mod tests {
         let bytes = asked("a", b"12345", false);
         let (now, later) = bytes.split_at(bytes.len() - 6); // within the body and its padding
         server.write_all(now).unwrap();
-        worker.request().unwrap();
+        worker.receive_request().unwrap();
         assert_eq!(worker.read(9).unwrap(), &b"12"[..]);
-        assert!(!worker.has(Readiness::Input));
+        assert!(!worker.has_happened(Readiness::Input));
         assert_eq!(worker.read(9), Err(Errno::AGAIN));
         server.write_all(later).unwrap();
-        assert!(worker.has(Readiness::Input) && !worker.has(Readiness::HangUp));
+        assert!(worker.has_happened(Readiness::Input) && !worker.has_happened(Readiness::HangUp));
         server.shutdown(std::net::Shutdown::Write).unwrap();
-        assert!(worker.has(Readiness::HangUp));
+        assert!(worker.has_happened(Readiness::HangUp));
         assert_eq!(worker.read(9).unwrap(), &b"345"[..]);
         // A guest must not take this for the end of its input.
         assert_eq!(worker.read(9), Err(Errno::IO));
@@ -411,16 +412,17 @@ mod tests {
             (RecordType::STDERR, b"words"),
             (RecordType::STDOUT, &[b'x'; MOST + 5]),
         ] {
-            worker.put(kind, bytes);
+            worker.queue_output(kind, bytes);
         }
-        worker.end(RunOutcome::NoCode);
+        worker.end_answer(RunOutcome::NoCode);
         assert!(worker.push());
         drop(worker);
         let mut all = Vec::new();
         server.read_to_end(&mut all).unwrap();
-        let (mut reply, mut at, mut seen) = (ReplyReader::with_more(ID, ENDED), 0, Vec::new());
+        let (mut reply, mut at, mut seen) =
+            (ReplyReader::with_extra_bytes(ID, ENDED), 0, Vec::new());
         loop {
-            let Parsed::Complete(event, used) = reply.step(&all[at..]).unwrap() else {
+            let Parsed::Complete(event, used) = reply.next_event(&all[at..]).unwrap() else {
                 panic!("it is cut");
             };
             seen.push(event);
@@ -439,6 +441,9 @@ mod tests {
             reply::ReplyEvent::End(0, Outcome::COMPLETE),
         ];
         assert_eq!((seen.as_slice(), at), (&wanted[..], all.len()));
-        assert_eq!(RunOutcome::decode(reply.more()), Some(RunOutcome::NoCode));
+        assert_eq!(
+            RunOutcome::decode(reply.extra_bytes()),
+            Some(RunOutcome::NoCode)
+        );
     }
 }

@@ -28,18 +28,18 @@ use wasmtime_wasi_http::{
 
 use super::{
     connection::PIECE,
-    state::{InstanceState, variables},
+    state::{InstanceState, split_variables},
     stdio::{InStream, OutStream},
 };
 
-pub(super) async fn call(
+pub(super) async fn call_handler(
     pre: &ProxyPre<InstanceState>,
     store: &mut Store<InstanceState>,
     env: &[u8],
 ) -> Result<()> {
     let connection = store.data().connection.clone();
     let mut stdout = OutStream::new(&connection, RecordType::STDOUT);
-    let (scheme, request) = request(env, InStream::new(&connection))?;
+    let (scheme, request) = build_request(env, InStream::new(&connection))?;
     let (sender, answer) = tokio::sync::oneshot::channel();
     let request = store
         .data_mut()
@@ -48,7 +48,7 @@ pub(super) async fn call(
     let out = store.data_mut().http().new_response_outparam(sender)?;
     let print = async {
         match answer.await {
-            Ok(Ok(response)) => print(&mut stdout, response).await,
+            Ok(Ok(response)) => print_response(&mut stdout, response).await,
             Ok(Err(code)) => Err(Error::msg(format!("it answers with the error {code:?}"))),
             Err(_) => Err(Error::msg(
                 "it ended without an answer (response-outparam.set)",
@@ -69,8 +69,8 @@ pub(super) async fn call(
 }
 
 /// Returns the request that the variables describe (RFC 3875, 4.1).
-fn request(env: &[u8], body: InStream) -> Result<(Scheme, Request<StdinBody>)> {
-    let env: HashMap<&[u8], &[u8]> = variables(env).collect();
+fn build_request(env: &[u8], body: InStream) -> Result<(Scheme, Request<StdinBody>)> {
+    let env: HashMap<&[u8], &[u8]> = split_variables(env).collect();
     let value = |name: &str| env.get(name.as_bytes()).copied().unwrap_or_default();
     let text = |name: &str| String::from_utf8_lossy(value(name)).into_owned();
     let (scheme, name) = match value("HTTPS") {
@@ -115,7 +115,10 @@ fn request(env: &[u8], body: InStream) -> Result<(Scheme, Request<StdinBody>)> {
 }
 
 /// Prints the response as a CGI program does (RFC 3875, 6.2.1).
-async fn print(stdout: &mut OutStream, response: Response<HyperOutgoingBody>) -> Result<()> {
+async fn print_response(
+    stdout: &mut OutStream,
+    response: Response<HyperOutgoingBody>,
+) -> Result<()> {
     let (mut parts, mut body) = response.into_parts();
     let bodiless = matches!(parts.status.as_u16(), 204 | 304);
     if !bodiless && !body.is_end_stream() && !parts.headers.contains_key(CONTENT_TYPE) {
@@ -132,17 +135,17 @@ async fn print(stdout: &mut OutStream, response: Response<HyperOutgoingBody>) ->
         head.extend_from_slice(b"\r\n");
     }
     head.extend_from_slice(b"\r\n");
-    stdout.write_all(&head).await.map_err(io)?;
+    stdout.write_all(&head).await.map_err(io_error)?;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| Error::msg(format!("its response broke off: {e:?}")))?;
         if let Ok(data) = frame.into_data() {
-            stdout.write_all(&data).await.map_err(io)?;
+            stdout.write_all(&data).await.map_err(io_error)?;
         }
     }
     Ok(())
 }
 
-fn io(e: Errno) -> Error {
+fn io_error(e: Errno) -> Error {
     std::io::Error::from(e).into()
 }
 

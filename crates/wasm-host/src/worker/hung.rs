@@ -14,7 +14,7 @@ use std::{
 use tokio::runtime::{Builder, Runtime};
 
 use super::shared::Worker;
-use crate::say::say;
+use crate::say::log_as_worker;
 
 /// Threads that do the file operations of one instance. An instance does one operation at a time, and needs another thread if one
 /// is stuck.
@@ -34,8 +34,8 @@ pub(super) fn event_loop() -> io::Result<Runtime> {
 
 /// Called after a run was cancelled, maybe in the middle of a file operation. Abandons hanging threads with their event loop,
 /// because the next instance needs working threads.
-pub(super) fn leave_behind(worker: &Arc<Worker>, runtime: &mut Runtime) {
-    let hang = hanging(runtime);
+pub(super) fn abandon_hanging(worker: &Arc<Worker>, runtime: &mut Runtime) {
+    let hang = count_hanging(runtime);
     if hang == 0 {
         return;
     }
@@ -50,13 +50,15 @@ pub(super) fn leave_behind(worker: &Arc<Worker>, runtime: &mut Runtime) {
         })
     });
     if all >= MOST || worker.ticker.is_idle() || left.is_err() {
-        say("threads of modules hang in file systems: another worker takes the place of this one");
+        log_as_worker(
+            "threads of modules hang in file systems: another worker takes the place of this one",
+        );
         std::process::exit(1);
     }
 }
 
 /// Returns the number of file threads that hang, because they do not begin a task in which all of them meet.
-fn hanging(runtime: &Runtime) -> usize {
+fn count_hanging(runtime: &Runtime) -> usize {
     let met = Arc::new(AtomicUsize::new(0));
     let until = Instant::now() + BEGINS;
     let all_met = move |met: &AtomicUsize| {

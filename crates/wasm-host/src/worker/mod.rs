@@ -31,7 +31,7 @@ use std::{
 };
 
 use galgo_proto::fcgi::RecordType;
-use galgo_spawn::{inherited, trusted_path::resolve};
+use galgo_spawn::{take_inherited, trusted_path::resolve};
 use galgo_wasm::wire::{self, Message, RunOutcome, WorkerSetup};
 use rustix::process::Resource;
 use tokio::runtime::Runtime;
@@ -39,7 +39,7 @@ use tokio::runtime::Runtime;
 use crate::{
     limits,
     sandbox::{self, WorkerSandbox},
-    say::say,
+    say::log_as_worker,
 };
 use connection::{RunRequest, ServerConnection};
 use hung::event_loop;
@@ -53,11 +53,11 @@ use shared::{CodeSource, Worker};
 ///
 /// # Errors
 /// A sentence: the worker could not begin.
-pub(crate) fn serve_own() -> Result<(), String> {
-    let keeper = inherited(2).map_err(|e| e.to_string())?.pop();
+pub(crate) fn serve_own_modules() -> Result<(), String> {
+    let keeper = take_inherited(2).map_err(|e| e.to_string())?.pop();
     let keeper = keeper.ok_or("there is no keeper")?;
     let mut message = Vec::new();
-    let first = wire::receive(&keeper, &mut message).map_err(|e| e.to_string())?;
+    let first = wire::receive_message(&keeper, &mut message).map_err(|e| e.to_string())?;
     let Some(Message::Own(setup)) = first.and_then(|(first, _)| Message::decode(first)) else {
         return Err("the first message is not what it should be".into());
     };
@@ -66,17 +66,17 @@ pub(crate) fn serve_own() -> Result<(), String> {
         instances: setup.instances,
         profiles: vec![setup.profile.clone()],
     };
-    run(seen, CodeSource::Keeper(Own::new(setup, keeper)))
+    run_worker(seen, CodeSource::Keeper(Own::new(setup, keeper)))
 }
 
 /// Serves the server's socket, standard input, until it is closed.
 ///
 /// # Errors
 /// See [`serve_own`].
-pub(crate) fn serve() -> Result<(), String> {
+pub(crate) fn serve_cached_modules() -> Result<(), String> {
     let mut message = Vec::new();
     let socket = rustix::stdio::stdin();
-    let first = wire::receive(socket, &mut message).map_err(|e| e.to_string())?;
+    let first = wire::receive_message(socket, &mut message).map_err(|e| e.to_string())?;
     let Some((first, _)) = first else {
         return Ok(());
     };
@@ -84,25 +84,25 @@ pub(crate) fn serve() -> Result<(), String> {
         return Err("the first message is not what it should be".into());
     };
     let cache = OsStr::from_bytes(&setup.cache).into();
-    run(setup, CodeSource::Cache(cache))
+    run_worker(setup, CodeSource::Cache(cache))
 }
 
-fn run(mut setup: WorkerSetup, source: CodeSource) -> Result<(), String> {
+fn run_worker(mut setup: WorkerSetup, source: CodeSource) -> Result<(), String> {
     let held = hold_folders(&mut setup);
     let setup = &setup;
     let socket = rustix::io::dup(rustix::stdio::stdin()).map_err(|e| e.to_string())?;
     let socket = Arc::new(socket);
     // The memory of a dead worker must not be readable.
-    limits::lower(&[(Resource::Core, 0)])?;
+    limits::lower_limits(&[(Resource::Core, 0)])?;
     let worker = Arc::new(Worker::new(setup, source)?);
     if let Some(warning) = confine(setup)? {
-        say(warning);
+        log_as_worker(warning);
     }
-    worker.ticker.start(worker.engine.clone());
+    worker.ticker.start_thread(worker.engine.clone());
     worker.threads.store(1, Ordering::Relaxed);
     let runtime = event_loop().map_err(|e| format!("a thread has no event loop: {e}"))?;
     wire::send_message(&*socket, wire::READY, &[]).map_err(|e| e.to_string())?;
-    take(&worker, &socket, runtime);
+    accept_connections(&worker, &socket, runtime);
     drop(held);
     Ok(())
 }
@@ -121,14 +121,14 @@ fn hold_folders(setup: &mut WorkerSetup) -> Vec<OwnedFd> {
                 *host = [HELD, found.file.as_raw_fd().to_string().as_bytes()].concat();
                 held.push(found.file);
             }
-            Err(e) => say(&format!("{}: {e}", path.display())),
+            Err(e) => log_as_worker(&format!("{}: {e}", path.display())),
         }
     }
     held
 }
 
 fn confine(setup: &WorkerSetup) -> Result<Option<&'static str>, String> {
-    let path = |bytes: &[u8]| sandbox::folder(OsStr::from_bytes(bytes).as_ref());
+    let path = |bytes: &[u8]| sandbox::resolve_folder_links(OsStr::from_bytes(bytes).as_ref());
     let cache = Some(&setup.cache).filter(|cache| !cache.is_empty());
     let mut left = WorkerSandbox {
         read: cache.map(|cache| path(cache)).into_iter().collect(),
@@ -151,41 +151,41 @@ fn confine(setup: &WorkerSetup) -> Result<Option<&'static str>, String> {
 }
 
 /// Takes connections from the socket until the server closes it, which ends the process.
-fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>, mut runtime: Runtime) {
+fn accept_connections(worker: &Arc<Worker>, socket: &Arc<OwnedFd>, mut runtime: Runtime) {
     let mut bytes = Vec::new();
     loop {
         worker.waiting.fetch_add(1, Ordering::SeqCst);
-        let received = wire::receive(&**socket, &mut bytes);
+        let received = wire::receive_message(&**socket, &mut bytes);
         let others = worker.waiting.fetch_sub(1, Ordering::SeqCst) - 1;
         let (message, fds) = match received {
             Ok(Some(received)) => received,
             Ok(None) => std::process::exit(0),
             Err(e) => {
-                say(&format!("receiving: {e}"));
+                log_as_worker(&format!("receiving: {e}"));
                 continue;
             }
         };
-        let attended = others > 0 || another(worker, socket);
+        let attended = others > 0 || start_next_thread(worker, socket);
         match Message::decode(message) {
             // A thread that serves a connection returns when that is closed. Until then, the next connections would wait for
             // it.
-            Some(Message::Connect) if !attended => fds.into_iter().for_each(refuse),
+            Some(Message::Connect) if !attended => fds.into_iter().for_each(refuse_connection),
             Some(Message::Connect) => {
                 for fd in fds {
-                    if worker.serve(&runtime, fd) == Served::Cancelled {
-                        hung::leave_behind(worker, &mut runtime);
+                    if worker.serve_connection(&runtime, fd) == Served::Cancelled {
+                        hung::abandon_hanging(worker, &mut runtime);
                     }
                 }
             }
             Some(Message::Load(key)) => drop(worker.program(&key)),
-            Some(Message::Forget(key)) => worker.forget(&key),
-            _ => say("a message that makes no sense"),
+            Some(Message::Forget(key)) => worker.forget_program(&key),
+            _ => log_as_worker("a message that makes no sense"),
         }
     }
 }
 
 /// Starts a thread that waits for connections, unless the limit is reached. Returns false if no thread can be started.
-fn another(worker: &Arc<Worker>, socket: &Arc<OwnedFd>) -> bool {
+fn start_next_thread(worker: &Arc<Worker>, socket: &Arc<OwnedFd>) -> bool {
     if worker.threads.fetch_add(1, Ordering::SeqCst) >= worker.most {
         worker.threads.fetch_sub(1, Ordering::SeqCst);
         return true;
@@ -195,7 +195,7 @@ fn another(worker: &Arc<Worker>, socket: &Arc<OwnedFd>) -> bool {
     let started = event_loop().and_then(|runtime| {
         thread.spawn(move || {
             let _own = Thread(&theirs.threads);
-            take(&theirs, &socket, runtime);
+            accept_connections(&theirs, &socket, runtime);
         })
     });
     if started.is_err() {
@@ -214,29 +214,30 @@ impl Drop for Thread<'_> {
 }
 
 /// Tells the server that a connection is not served because there is no thread.
-fn refuse(fd: OwnedFd) {
+fn refuse_connection(fd: OwnedFd) {
     let connection = ServerConnection::new(fd);
-    connection.end(RunOutcome::NoThread);
+    connection.end_answer(RunOutcome::NoThread);
     connection.push();
 }
 
 impl Worker {
     /// Answers the requests of a connection, until the server closes it.
-    fn serve(&self, runtime: &Runtime, fd: OwnedFd) -> Served {
+    fn serve_connection(&self, runtime: &Runtime, fd: OwnedFd) -> Served {
         let connection = Arc::new(ServerConnection::new(fd));
         // If other code still holds the connection, that code belongs to the previous request: no other request is answered
         // on it then.
         while Arc::strong_count(&connection) == 1
-            && let Some(mut request) = connection.request()
+            && let Some(mut request) = connection.receive_request()
         {
-            let _running = self.ticker.running();
-            let served = match self.found(&mut request) {
-                Ok(program) => run::run(self, &program, &request, &connection, runtime),
+            let _running = self.ticker.mark_running();
+            let served = match self.find_program(&mut request) {
+                Ok(program) => run::run_instance(self, &program, &request, &connection, runtime),
                 Err(NotFound { ended, why }) => {
                     if !why.is_empty() {
-                        connection.put(RecordType::STDERR, format!("galgo: {why}\n").as_bytes());
+                        connection
+                            .queue_output(RecordType::STDERR, format!("galgo: {why}\n").as_bytes());
                     }
-                    run::end(&connection, ended, runtime)
+                    run::send_outcome(&connection, ended, runtime)
                 }
             };
             if served != Served::Heard {
@@ -247,16 +248,16 @@ impl Worker {
     }
 
     /// Returns the program of a request, whose limits may be lowered.
-    fn found(&self, request: &mut RunRequest) -> ProgramResult {
+    fn find_program(&self, request: &mut RunRequest) -> ProgramResult {
         match &self.source {
             CodeSource::Cache(_) => {
                 let gone = || NotFound::new(RunOutcome::NoCode, String::new());
                 self.program(&request.run.key).ok_or_else(gone)
             }
             CodeSource::Keeper(own) => {
-                own.limit(&mut request.run);
+                own.clamp_limits(&mut request.run);
                 let module = OsStr::from_bytes(&request.run.module);
-                own.program(module.as_ref(), |code| self.link(code))
+                own.program(module.as_ref(), |code| self.link_code(code))
             }
         }
     }

@@ -15,7 +15,7 @@ use galgo_wasm::{
 };
 
 use super::linker::LinkedProgram;
-use crate::say::say;
+use crate::say::log_as_worker;
 
 /// Limit of remembered modules: beyond it all are forgotten, and compiled again on request.
 const MOST: usize = 1000;
@@ -62,7 +62,7 @@ impl Own {
     }
 
     /// Lowers the limits of a run to the configured ones, whatever the server has asked for.
-    pub(super) fn limit(&self, run: &mut Run) {
+    pub(super) fn clamp_limits(&self, run: &mut Run) {
         run.profile = 0;
         run.memory = run.memory.min(self.setup.memory);
         run.cpu = match (run.cpu, self.setup.cpu) {
@@ -83,23 +83,23 @@ impl Own {
         let denied = |why| NotFound::new(RunOutcome::Denied, why);
         let real = real.map_err(|e| denied(e.to_string()))?;
         let stat = rustix::fs::stat(&real);
-        let id = FileId::of(&stat.map_err(|e| denied(format!("{}: {e}", real.display())))?);
-        if let Some(known) = self.known(&real, id) {
+        let id = FileId::from_stat(&stat.map_err(|e| denied(format!("{}: {e}", real.display())))?);
+        if let Some(known) = self.known_result(&real, id) {
             return known;
         }
         let keeper = match self.keeper.try_lock() {
             Ok(keeper) => keeper,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => match self.serves(&real) {
+            Err(TryLockError::WouldBlock) => match self.serving_program(&real) {
                 Some(before) => return Ok(before),
                 None => lock(&self.keeper),
             },
         };
         // Another request may have had the module compiled meanwhile.
-        if let Some(known) = self.known(&real, id) {
+        if let Some(known) = self.known_result(&real, id) {
             return known;
         }
-        let made = ask(&keeper, module).and_then(|code| {
+        let made = request_code(&keeper, module).and_then(|code| {
             let linked = link(&code);
             let bad = |why| NotFound::new(RunOutcome::Bad, why);
             linked.map(Arc::new).map_err(bad)
@@ -108,7 +108,7 @@ impl Own {
     }
 
     /// Returns the program or the failure for the current version of the file, if it is known.
-    fn known(&self, real: &Path, id: FileId) -> Option<ProgramResult> {
+    fn known_result(&self, real: &Path, id: FileId) -> Option<ProgramResult> {
         let modules = lock(&self.modules);
         let OwnModule { program, bad } = modules.get(real)?;
         match (program, bad) {
@@ -122,7 +122,7 @@ impl Own {
     }
 
     /// Returns the program that serves, whatever version of the file it was made from.
-    fn serves(&self, real: &Path) -> Option<Arc<LinkedProgram>> {
+    fn serving_program(&self, real: &Path) -> Option<Arc<LinkedProgram>> {
         let modules = lock(&self.modules);
         let (_, program) = modules.get(real)?.program.as_ref()?;
         Some(program.clone())
@@ -148,7 +148,7 @@ impl Own {
                 module.bad = Some((id, why.clone()));
                 match &module.program {
                     Some((_, before)) => {
-                        say(&why);
+                        log_as_worker(&why);
                         Ok(before.clone())
                     }
                     None => Err(NotFound::new(RunOutcome::Bad, why)),
@@ -160,21 +160,23 @@ impl Own {
 }
 
 /// Asks the keeper for the code of a module.
-fn ask(keeper: &OwnedFd, module: &Path) -> Result<Code, NotFound> {
+fn request_code(keeper: &OwnedFd, module: &Path) -> Result<Code, NotFound> {
     let ours = |why| NotFound::new(RunOutcome::NoThread, why);
     let wanted = Message::Wanted(module.as_os_str().as_bytes().to_vec());
     let sent = wire::send_message(keeper, &wanted.encode(), &[]);
     sent.map_err(|e| ours(format!("the keeper is not reached: {e}")))?;
     let mut buffer = Vec::new();
-    let received = wire::receive(keeper, &mut buffer);
+    let received = wire::receive_message(keeper, &mut buffer);
     let received = received.map_err(|e| ours(format!("the keeper does not answer: {e}")))?;
     // The worker ends with its keeper.
     let Some((message, mut fds)) = received else {
         return Err(ours("the keeper has ended".into()));
     };
     match (Message::decode(message), fds.pop()) {
-        (Some(Message::Found(CodeReply::Code(key))), Some(code)) => code::received(code, &key)
-            .ok_or_else(|| ours("the keeper has sent what is no code".into())),
+        (Some(Message::Found(CodeReply::Code(key))), Some(code)) => {
+            code::read_sealed_entry(code, &key)
+                .ok_or_else(|| ours("the keeper has sent what is no code".into()))
+        }
         (Some(Message::Found(CodeReply::Denied(why))), _) => {
             Err(NotFound::new(RunOutcome::Denied, why))
         }

@@ -15,7 +15,7 @@ use super::{
     http,
     linker::LinkedProgram,
     shared::Worker,
-    state::{InstanceState, StopReason, processor},
+    state::{InstanceState, StopReason, thread_cpu_time},
     stdio::Waiter,
 };
 
@@ -36,14 +36,14 @@ pub(super) enum Served {
 }
 
 /// Runs an instance to its end.
-pub(super) fn run(
+pub(super) fn run_instance(
     worker: &Worker,
     program: &LinkedProgram,
     request: &RunRequest,
     connection: &Arc<ServerConnection>,
     runtime: &Runtime,
 ) -> Served {
-    let began = processor();
+    let began = thread_cpu_time();
     let component = !matches!(program, LinkedProgram::Command(_));
     let state = InstanceState::new(
         component,
@@ -55,22 +55,22 @@ pub(super) fn run(
     let (status, memory, _store) = match state {
         Ok(state) => {
             let mut store = Store::new(&worker.engine, state);
-            let status = runtime.block_on(status(program, &mut store, request, connection));
+            let status = runtime.block_on(run_to_status(program, &mut store, request, connection));
             (status, store.data().memory.used, Some(store))
         }
         Err(why) => {
-            connection.put(RecordType::STDERR, format!("galgo: {why}\n").as_bytes());
+            connection.queue_output(RecordType::STDERR, format!("galgo: {why}\n").as_bytes());
             (Status::Signal(SIGABRT), 0, None)
         }
     };
     let exit = Exit {
         status,
-        user: processor().saturating_sub(began),
+        user: thread_cpu_time().saturating_sub(began),
         system: Duration::ZERO,
         max_rss: memory,
     };
     // The store is dropped after the server has its answer.
-    let served = end(connection, RunOutcome::Exit(exit), runtime);
+    let served = send_outcome(connection, RunOutcome::Exit(exit), runtime);
     match status {
         CANCELLED => Served::Cancelled,
         _ => served,
@@ -78,16 +78,20 @@ pub(super) fn run(
 }
 
 /// Sends the result of a request, after its output.
-pub(super) fn end(connection: &ServerConnection, ended: RunOutcome, runtime: &Runtime) -> Served {
-    connection.end(ended);
-    if connection.push() || runtime.block_on(Meanwhile::new(connection).pushed()) {
+pub(super) fn send_outcome(
+    connection: &ServerConnection,
+    ended: RunOutcome,
+    runtime: &Runtime,
+) -> Served {
+    connection.end_answer(ended);
+    if connection.push() || runtime.block_on(Meanwhile::new(connection).wait_until_pushed()) {
         Served::Heard
     } else {
         Served::Unheard
     }
 }
 
-async fn status(
+async fn run_to_status(
     program: &LinkedProgram,
     store: &mut Store<InstanceState>,
     request: &RunRequest,
@@ -99,12 +103,12 @@ async fn status(
     let mut meanwhile = Meanwhile::new(connection);
     let done = tokio::select! {
         biased;
-        done = call(program, store, request) => done,
-        () = meanwhile.hung_up() => Err(StopReason::Cancelled.into()),
+        done = call_program(program, store, request) => done,
+        () = meanwhile.wait_for_hang_up() => Err(StopReason::Cancelled.into()),
     };
     match done {
         Ok(()) => Status::Code(0),
-        Err(e) => verdict(&e, connection),
+        Err(e) => status_from_error(&e, connection),
     }
 }
 
@@ -126,7 +130,7 @@ impl<'r> Meanwhile<'r> {
     }
 
     /// Waits until the server closes its end.
-    async fn hung_up(&mut self) {
+    async fn wait_for_hang_up(&mut self) {
         poll_fn(|cx| {
             let _ = self.output.poll_push(self.connection, cx);
             self.hang_up.poll(self.connection, Readiness::HangUp, cx)
@@ -136,9 +140,9 @@ impl<'r> Meanwhile<'r> {
 
     /// Waits until all output is written. Returns false if the server closes its end before, or reads
     /// no more.
-    async fn pushed(&mut self) -> bool {
+    async fn wait_until_pushed(&mut self) -> bool {
         poll_fn(|cx| match self.output.poll_push(self.connection, cx) {
-            Poll::Ready(()) => Poll::Ready(self.connection.held().is_ok()),
+            Poll::Ready(()) => Poll::Ready(self.connection.held_len().is_ok()),
             Poll::Pending => {
                 let gone = self.hang_up.poll(self.connection, Readiness::HangUp, cx);
                 gone.map(|()| false)
@@ -148,7 +152,7 @@ impl<'r> Meanwhile<'r> {
     }
 }
 
-async fn call(
+async fn call_program(
     program: &LinkedProgram,
     store: &mut Store<InstanceState>,
     request: &RunRequest,
@@ -166,11 +170,11 @@ async fn call(
                 Err(()) => Err(I32Exit(1).into()),
             }
         }
-        LinkedProgram::Http(pre) => http::call(pre, store, &request.env).await,
+        LinkedProgram::Http(pre) => http::call_handler(pre, store, &request.env).await,
     }
 }
 
-fn verdict(e: &wasmtime::Error, connection: &ServerConnection) -> Status {
+fn status_from_error(e: &wasmtime::Error, connection: &ServerConnection) -> Status {
     if let Some(exit) = e.downcast_ref::<I32Exit>() {
         return Status::Code(exit.0 & 0xff);
     }
@@ -189,6 +193,6 @@ fn verdict(e: &wasmtime::Error, connection: &ServerConnection) -> Status {
         words.truncate(at.unwrap_or(0));
     }
     words.push('\n');
-    connection.put(RecordType::STDERR, words.as_bytes());
+    connection.queue_output(RecordType::STDERR, words.as_bytes());
     Status::Signal(signal)
 }

@@ -21,7 +21,7 @@ use super::{
     state::InstanceState,
     ticker::Ticker,
 };
-use crate::{engine, limits, load, say::say};
+use crate::{engine, limits, load, say::log_as_worker};
 
 /// Limit of instances at once, whatever the server says: each instance reserves 6 GiB of address
 /// space.
@@ -60,9 +60,9 @@ impl Worker {
     pub(super) fn new(setup: &WorkerSetup, source: CodeSource) -> Result<Self, String> {
         let instances = setup.instances.clamp(1, INSTANCES_MOST);
         let words = |e: wasmtime::Error| format!("starting wasmtime: {e:#}");
-        let engine = engine::pooled(u32::try_from(instances).unwrap_or(1)).map_err(words)?;
+        let engine = engine::create_pooled(u32::try_from(instances).unwrap_or(1)).map_err(words)?;
         Ok(Self {
-            tag: engine::tag(&engine),
+            tag: engine::compatibility_tag(&engine),
             source,
             profiles: setup.profiles.clone(),
             modules: module_linker(&engine).map_err(words)?,
@@ -72,7 +72,7 @@ impl Worker {
             threads: AtomicUsize::new(0),
             hung: AtomicUsize::new(0),
             most: usize::try_from(instances).unwrap_or(1),
-            resources: limits::descriptors(instances),
+            resources: limits::raise_descriptor_limit(instances),
             ticker: Ticker::default(),
             engine,
         })
@@ -87,31 +87,31 @@ impl Worker {
     pub(super) fn program(&self, key: &ModuleDigest) -> Option<Arc<LinkedProgram>> {
         let slot = lock(&self.programs).entry(*key).or_default().clone();
         let found = slot.get_or_init(|| {
-            let loaded = self.load(key);
-            loaded.map_err(|why| say(&why)).ok().map(Arc::new)
+            let loaded = self.load_program(key);
+            loaded.map_err(|why| log_as_worker(&why)).ok().map(Arc::new)
         });
         if found.is_none() {
-            self.forget(key); // the next load may succeed
+            self.forget_program(key); // the next load may succeed
         }
         found.clone()
     }
 
-    pub(super) fn forget(&self, key: &ModuleDigest) {
+    pub(super) fn forget_program(&self, key: &ModuleDigest) {
         lock(&self.programs).remove(key);
     }
 
-    fn load(&self, key: &ModuleDigest) -> Result<LinkedProgram, String> {
+    fn load_program(&self, key: &ModuleDigest) -> Result<LinkedProgram, String> {
         let CodeSource::Cache(cache) = &self.source else {
             return Err("there is no cache".into());
         };
-        let code = code::read(cache, key, &self.tag);
-        self.link(&code.ok_or("code in the cache is gone or has been changed")?)
+        let code = code::read_entry(cache, key, &self.tag);
+        self.link_code(&code.ok_or("code in the cache is gone or has been changed")?)
     }
 
     /// Links code, so that it is ready to run.
-    pub(super) fn link(&self, code: &Code) -> Result<LinkedProgram, String> {
-        let module = || load::module(&self.engine, code);
-        let component = || load::component(&self.engine, code);
+    pub(super) fn link_code(&self, code: &Code) -> Result<LinkedProgram, String> {
+        let module = || load::load_module(&self.engine, code);
+        let component = || load::load_component(&self.engine, code);
         let component = || self.components.instantiate_pre(&component()?);
         let linked = match code.kind() {
             ModuleKind::Command => module()

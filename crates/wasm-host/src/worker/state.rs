@@ -63,7 +63,7 @@ pub(super) struct LinearMemory {
 ///
 /// # Errors
 /// A folder cannot be opened.
-fn allow(builder: &mut WasiCtxBuilder, profile: &Profile) -> Result<(), String> {
+fn grant_profile(builder: &mut WasiCtxBuilder, profile: &Profile) -> Result<(), String> {
     if profile.network {
         builder.inherit_network();
     }
@@ -110,7 +110,7 @@ impl InstanceState {
             .stderr(output(RecordType::STDERR))
             .arg(String::from_utf8_lossy(&run.name));
         if component {
-            for (name, value) in variables(env) {
+            for (name, value) in split_variables(env) {
                 let (name, value) = (
                     String::from_utf8_lossy(name),
                     String::from_utf8_lossy(value),
@@ -118,7 +118,7 @@ impl InstanceState {
                 builder.env(name, value);
             }
         }
-        allow(&mut builder, &profile.cloned().unwrap_or_default())?;
+        grant_profile(&mut builder, &profile.cloned().unwrap_or_default())?;
         let mut preview1 = builder.build_p1();
         preview1.ctx().table.set_max_capacity(resources);
         Ok(Self {
@@ -131,17 +131,17 @@ impl InstanceState {
                 most: run.memory.min(MEMORY_MOST),
                 ..LinearMemory::default()
             },
-            cpu: (run.cpu > 0).then(|| processor() + Duration::from_secs(run.cpu)),
+            cpu: (run.cpu > 0).then(|| thread_cpu_time() + Duration::from_secs(run.cpu)),
         })
     }
 
     /// Decides, at each tick while the guest computes, whether it may go on.
     pub(super) fn may_go_on(&self) -> Result<UpdateDeadline> {
         self.connection.push();
-        if self.connection.has(Readiness::HangUp) {
+        if self.connection.has_happened(Readiness::HangUp) {
             return Err(StopReason::Cancelled.into());
         }
-        if self.cpu.is_some_and(|most| processor() > most) {
+        if self.cpu.is_some_and(|most| thread_cpu_time() > most) {
             return Err(StopReason::Cpu.into());
         }
         Ok(UpdateDeadline::Continue(1))
@@ -149,7 +149,7 @@ impl InstanceState {
 }
 
 /// Returns the processor time of this thread, and so of the instance that it runs.
-pub(super) fn processor() -> Duration {
+pub(super) fn thread_cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(
         now.tv_sec.unsigned_abs(),
@@ -158,7 +158,7 @@ pub(super) fn processor() -> Duration {
 }
 
 /// Returns the variables of a block.
-pub(super) fn variables(block: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+pub(super) fn split_variables(block: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     block.split(|&b| b == 0).filter_map(|pair| {
         let at = pair.iter().position(|&b| b == b'=')?;
         Some((&pair[..at], &pair[at + 1..]))

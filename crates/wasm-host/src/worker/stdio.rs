@@ -32,11 +32,11 @@ impl Waiter {
         cx: &mut Context<'_>,
     ) -> Poll<()> {
         loop {
-            if connection.has(awaited) {
+            if connection.has_happened(awaited) {
                 return Poll::Ready(());
             }
             if self.0.is_none() {
-                self.0 = register(connection, awaited);
+                self.0 = register_waiter(connection, awaited);
             }
             let Some(fd) = &self.0 else {
                 return Poll::Ready(());
@@ -48,13 +48,15 @@ impl Waiter {
             match ready {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
-                Poll::Ready(Ok(mut guard)) if !connection.has(awaited) => guard.clear_ready(),
+                Poll::Ready(Ok(mut guard)) if !connection.has_happened(awaited) => {
+                    guard.clear_ready()
+                }
                 Poll::Ready(Ok(_)) => return Poll::Ready(()),
             }
         }
     }
 
-    async fn ready(&mut self, connection: &ServerConnection, awaited: Readiness) {
+    async fn wait_until_ready(&mut self, connection: &ServerConnection, awaited: Readiness) {
         std::future::poll_fn(|cx| self.poll(connection, awaited, cx)).await;
     }
 
@@ -77,7 +79,7 @@ impl Waiter {
     deprecated,
     reason = "the replacement is unsafe for types that may change their descriptor"
 )]
-fn register(connection: &ServerConnection, awaited: Readiness) -> Option<AsyncFd<OwnedFd>> {
+fn register_waiter(connection: &ServerConnection, awaited: Readiness) -> Option<AsyncFd<OwnedFd>> {
     let interest = match awaited {
         Readiness::Input | Readiness::HangUp => Interest::READABLE,
         Readiness::Room => Interest::WRITABLE,
@@ -87,7 +89,7 @@ fn register(connection: &ServerConnection, awaited: Readiness) -> Option<AsyncFd
     AsyncFd::with_interest(own, interest).ok()
 }
 
-fn failed(errno: Errno) -> StreamError {
+fn stream_error(errno: Errno) -> StreamError {
     match errno {
         Errno::PIPE | Errno::CONNRESET => StreamError::Closed,
         other => StreamError::LastOperationFailed(io::Error::from(other).into()),
@@ -137,7 +139,9 @@ impl InStream {
 #[async_trait]
 impl Pollable for InStream {
     async fn ready(&mut self) {
-        self.waiter.ready(&self.connection, Readiness::Input).await;
+        self.waiter
+            .wait_until_ready(&self.connection, Readiness::Input)
+            .await;
     }
 }
 
@@ -161,7 +165,7 @@ impl InputStream for InStream {
             Ok(piece) if piece.is_empty() => Err(StreamError::Closed),
             Ok(piece) => Ok(piece),
             Err(Errno::AGAIN) => Ok(Bytes::new()),
-            Err(e) => Err(failed(e)),
+            Err(e) => Err(stream_error(e)),
         }
     }
 }
@@ -184,16 +188,16 @@ impl OutStream {
     }
 
     fn is_full(&self) -> bool {
-        self.connection.held().is_ok_and(|held| held >= PIECE)
+        self.connection.held_len().is_ok_and(|held| held >= PIECE)
     }
 
     /// Takes all bytes once there is room for some.
     pub(super) async fn write_all(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         self.ready().await;
-        if self.connection.put(self.kind, bytes) >= PIECE {
+        if self.connection.queue_output(self.kind, bytes) >= PIECE {
             self.connection.push();
         }
-        self.connection.held().map(drop)
+        self.connection.held_len().map(drop)
     }
 }
 
@@ -212,7 +216,7 @@ impl Pollable for OutStream {
 #[async_trait]
 impl OutputStream for OutStream {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        if self.connection.put(self.kind, &bytes) >= PIECE {
+        if self.connection.queue_output(self.kind, &bytes) >= PIECE {
             self.connection.push();
         }
         Ok(())
@@ -227,7 +231,7 @@ impl OutputStream for OutStream {
         if self.is_full() {
             self.connection.push();
         }
-        let held = self.connection.held().map_err(failed)?;
+        let held = self.connection.held_len().map_err(stream_error)?;
         Ok(PIECE.saturating_sub(held))
     }
 }

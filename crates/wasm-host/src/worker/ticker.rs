@@ -11,7 +11,7 @@ use std::{
 
 use wasmtime::Engine;
 
-use crate::say::say;
+use crate::say::log_as_worker;
 
 /// A guest in an endless loop notices its end within this time.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -34,13 +34,13 @@ struct TickerState {
 pub(super) struct RunningGuest<'t>(&'t TickerState);
 
 impl Ticker {
-    pub(super) fn start(&self, engine: Engine) {
+    pub(super) fn start_thread(&self, engine: Engine) {
         let shared = self.0.clone();
         let thread = thread::Builder::new().name("ticker".into());
-        match thread.spawn(move || shared.tick(&engine)) {
+        match thread.spawn(move || shared.run_ticks(&engine)) {
             Ok(started) => drop(self.0.thread.set(started.thread().clone())),
             Err(_) => {
-                say("no thread for the clock: a guest that loops would not end");
+                log_as_worker("no thread for the clock: a guest that loops would not end");
                 std::process::exit(1);
             }
         }
@@ -51,7 +51,7 @@ impl Ticker {
         self.0.running.load(Ordering::SeqCst) == 0
     }
 
-    pub(super) fn running(&self) -> RunningGuest<'_> {
+    pub(super) fn mark_running(&self) -> RunningGuest<'_> {
         self.0.running.fetch_add(1, Ordering::SeqCst);
         if self.0.rests.load(Ordering::SeqCst) {
             self.0.thread.get().inspect(|thread| thread.unpark());
@@ -61,7 +61,7 @@ impl Ticker {
 }
 
 impl TickerState {
-    fn tick(&self, engine: &Engine) {
+    fn run_ticks(&self, engine: &Engine) {
         let mut idle = 0;
         loop {
             thread::sleep(PERIOD);
@@ -71,13 +71,13 @@ impl TickerState {
                 _ => 0,
             };
             if idle > PATIENCE {
-                self.rest();
+                self.rest_until_woken();
                 idle = 0;
             }
         }
     }
 
-    fn rest(&self) {
+    fn rest_until_woken(&self) {
         self.rests.store(true, Ordering::SeqCst);
         // A guest that came between the last check and the store did not see it.
         while self.running.load(Ordering::SeqCst) == 0 {

@@ -73,7 +73,7 @@ pub(super) fn compile(runtime: &Arc<Runtime>, job: CompileJob) {
             let given_up = std::mem::take(&mut jobs.waiting);
             drop(jobs);
             for job in given_up {
-                let wrong = NoCode::io("no thread to compile it", &e);
+                let wrong = NoCode::from_io_error("no thread to compile it", &e);
                 report(runtime, &job.file, job.id, &Err(wrong));
             }
         }
@@ -123,20 +123,20 @@ pub(super) fn settled<T>(
     loop {
         let (file, id) = match opened(path) {
             Ok(opened) => opened,
-            Err(e) => return (None, Err(NoCode::io("it cannot be opened", &e))),
+            Err(e) => return (None, Err(NoCode::from_io_error("it cannot be opened", &e))),
         };
         let fresh = settles_in(id).is_some();
-        let known = match module::look(&file) {
+        let known = match module::inspect_module(&file) {
             Ok(known) => known,
             Err(e) => {
-                let wrong = NoCode::module(format!("it cannot be read: {e}"));
+                let wrong = NoCode::module_fault(format!("it cannot be read: {e}"));
                 return (Some(id), Err(wrong));
             }
         };
         // A recently changed file is compiled at once, and checked again when its time stamp can be trusted. So a
         // request for a new file waits only for its compilation.
         let made = match known.wrong {
-            Some(wrong) => Err(NoCode::module(wrong)),
+            Some(wrong) => Err(NoCode::module_fault(wrong)),
             None => make(&file, &known),
         };
         if !fresh || is_still(path, id, &known) {
@@ -148,13 +148,13 @@ pub(super) fn settled<T>(
 fn opened(path: &Path) -> io::Result<(File, FileId)> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty())?;
-    let id = FileId::of(&fstat(&fd)?);
+    let id = FileId::from_stat(&fstat(&fd)?);
     Ok((fd.into(), id))
 }
 
 /// Returns the time until a file's last change is old enough; `None`: it is.
 fn settles_in(id: FileId) -> Option<Duration> {
-    let (seconds, nanos) = id.changed();
+    let (seconds, nanos) = id.change_time();
     let changed = Duration::new(seconds.unsigned_abs(), u32::try_from(nanos).unwrap_or(0));
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -170,8 +170,9 @@ fn is_still(path: &Path, id: FileId, known: &ModuleInfo) -> bool {
     if let Some(rest) = settles_in(id) {
         thread::sleep(rest);
     }
-    opened(path)
-        .is_ok_and(|(file, now)| now == id && module::look(file).is_ok_and(|again| again == *known))
+    opened(path).is_ok_and(|(file, now)| {
+        now == id && module::inspect_module(file).is_ok_and(|again| again == *known)
+    })
 }
 
 fn made(
@@ -186,19 +187,20 @@ fn made(
     let _ = runtime.start();
     let tag = host.engine();
     let cache = &runtime.cache();
-    if code::judge(cache).is_ok() && code::is_there(cache, &key, tag) {
-        prune::touch(&code::path(cache, &key, tag));
+    if code::check_cache_path(cache).is_ok() && code::has_entry(cache, &key, tag) {
+        prune::touch(&code::entry_path(cache, &key, tag));
         return Ok(key);
     }
-    let begun = code::make(cache).and_then(|()| draft(cache));
+    let begun = code::create_cache(cache).and_then(|()| draft(cache));
     let (draft, to) = match begun {
         Ok(begun) => begun,
         Err(e) => elsewhere(runtime, cache, &e)?,
     };
     let cache = &runtime.cache();
-    let cannot = |e: io::Error| NoCode::io(&format!("the cache {}", cache.display()), &e);
+    let cannot =
+        |e: io::Error| NoCode::from_io_error(&format!("the cache {}", cache.display()), &e);
     let done = compiled(host, file, &to, spawner)
-        .and_then(|()| fs::rename(&draft, code::path(cache, &key, tag)).map_err(cannot));
+        .and_then(|()| fs::rename(&draft, code::entry_path(cache, &key, tag)).map_err(cannot));
     match done {
         Ok(()) => prune::prune(cache),
         Err(_) => drop(fs::remove_file(&draft)),
@@ -206,10 +208,10 @@ fn made(
     // A second look, because the file may have changed since we read it. The process is not to be trusted with more
     // than code.
     done.and_then(|()| {
-        if code::is_there(cache, &key, tag) {
+        if code::has_entry(cache, &key, tag) {
             Ok(key)
         } else {
-            Err(NoCode::ours("it changed while it was compiled"))
+            Err(NoCode::server_fault("it changed while it was compiled"))
         }
     })
 }
@@ -220,9 +222,13 @@ fn elsewhere(
     cache: &Path,
     error: &io::Error,
 ) -> Result<(PathBuf, File), NoCode> {
-    let failed = |e: io::Error| NoCode::io(&format!("the cache {}", cache.display()), &e);
+    let failed =
+        |e: io::Error| NoCode::from_io_error(&format!("the cache {}", cache.display()), &e);
     if is_shortage(error) || runtime.temporary_cache.get().is_some() {
-        return Err(NoCode::io(&format!("the cache {}", cache.display()), error));
+        return Err(NoCode::from_io_error(
+            &format!("the cache {}", cache.display()),
+            error,
+        ));
     }
     let own = TemporaryCache::make().map_err(failed)?;
     if runtime.temporary_cache.set(own).is_ok() {
@@ -251,17 +257,17 @@ fn draft(cache: &Path) -> io::Result<(PathBuf, File)> {
 
 /// Returns the program that compiles and runs modules. The first caller asks it for its version and engine.
 fn found<'b>(beside: &'b Beside, spawner: &mut Option<Spawner>) -> Result<&'b HostProgram, NoCode> {
-    beside.host(|host| answer(host, spawner))
+    beside.verify_program(|host| answer(host, spawner))
 }
 
 fn answer(host: &HostProgram, spawner: &mut Option<Spawner>) -> Result<String, NoCode> {
-    let io = |e: io::Error| NoCode::io("asking galgo-wasm for its engine", &e);
+    let io = |e: io::Error| NoCode::from_io_error("asking galgo-wasm for its engine", &e);
     let (said, stdout) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
     let nothing = File::open("/dev/null").map_err(io)?;
     let asked = run(host, host::ENGINE, nothing.as_fd(), stdout.as_fd(), spawner);
     drop(stdout);
     asked.map_err(|wrong| match wrong.whose {
-        ModuleFault::Module => NoCode::ours(wrong.words),
+        ModuleFault::Module => NoCode::server_fault(wrong.words),
         _ => wrong,
     })?;
     Ok(read_text(said, WORDS))
@@ -273,7 +279,7 @@ pub(super) fn compiled(
     to: &File,
     spawner: &mut Option<Spawner>,
 ) -> Result<(), NoCode> {
-    let cannot = |e: rustix::io::Errno| NoCode::ours(format!("it cannot be read: {e}"));
+    let cannot = |e: rustix::io::Errno| NoCode::server_fault(format!("it cannot be read: {e}"));
     rustix::fs::seek(module, rustix::fs::SeekFrom::Start(0)).map_err(cannot)?;
     run(host, host::COMPILE, module.as_fd(), to.as_fd(), spawner)
 }
@@ -286,14 +292,14 @@ fn run(
     stdout: BorrowedFd<'_>,
     spawner: &mut Option<Spawner>,
 ) -> Result<(), NoCode> {
-    let io = |e: io::Error| NoCode::io("starting its compilation", &e);
+    let io = |e: io::Error| NoCode::from_io_error("starting its compilation", &e);
     let (words, stderr) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
     let spawner = match spawner {
         Some(spawner) => spawner,
         None => spawner.insert(Spawner::direct().map_err(io)?),
     };
-    let child = host.start(spawner, command, [stdin, stdout, stderr.as_fd()], None);
-    let mut child = child.map_err(|e| NoCode::io(&e.stage.to_string(), &e.source))?;
+    let child = host.start_command(spawner, command, [stdin, stdout, stderr.as_fd()], None);
+    let mut child = child.map_err(|e| NoCode::from_io_error(&e.stage.to_string(), &e.source))?;
     drop(stderr);
     let patience = Timespec {
         tv_sec: PATIENCE,
@@ -302,12 +308,12 @@ fn run(
     let mut fds = [PollFd::new(&child, PollFlags::IN)];
     if !matches!(poll(&mut fds, Some(&patience)), Ok(n) if n > 0) {
         let words = format!("its compilation took more than {PATIENCE} s");
-        return Err(NoCode::module(words));
+        return Err(NoCode::module_fault(words));
     }
     match child.wait().map_err(io)?.status {
         Status::Code(0) => Ok(()),
-        Status::Code(_) => Err(NoCode::module(read_text(words, WORDS).trim())),
-        Status::Signal(n) => Err(NoCode::module(format!(
+        Status::Code(_) => Err(NoCode::module_fault(read_text(words, WORDS).trim())),
+        Status::Signal(n) => Err(NoCode::module_fault(format!(
             "its compilation was ended by signal {n}: it takes more time or memory than a module may \
              ({} s of processor time, 4 GiB)",
             host::CPU

@@ -42,7 +42,7 @@ pub fn keep(host: &HostProgram, setup: UserSetup) -> Result<(), String> {
     let (mut child, worker) = start(host, &setup, &mut spawner)?;
     let mut buffer = Vec::new();
     while let Some((message, _)) =
-        wire::receive(&worker, &mut buffer).map_err(words("asking the wasm worker"))?
+        wire::receive_message(&worker, &mut buffer).map_err(words("asking the wasm worker"))?
     {
         let Some(Message::Wanted(path)) = Message::decode(message) else {
             return Err("the wasm worker says what makes no sense".into());
@@ -68,14 +68,14 @@ fn start(
     spawner: &mut Option<Spawner>,
 ) -> Result<(Child, OwnedFd), String> {
     let words = |e: io::Error| format!("starting the wasm worker: {e}");
-    let (ours, theirs) = wire::pair().map_err(words)?;
+    let (ours, theirs) = wire::socket_pair().map_err(words)?;
     wire::send_message(&ours, &Message::Own(setup.clone()).encode(), &[]).map_err(words)?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let null = null.map_err(|e| words(e.into()))?;
     let (stdin, stderr) = (io::stdin(), io::stderr());
     let stdio: [BorrowedFd<'_>; 3] = [stdin.as_fd(), null.as_fd(), stderr.as_fd()];
     let spawner = spawner.as_mut().ok_or("there is no spawner")?;
-    let child = host.start(spawner, host::OWN_WORKER, stdio, Some(theirs.as_fd()));
+    let child = host.start_command(spawner, host::OWN_WORKER, stdio, Some(theirs.as_fd()));
     let child = child.map_err(|e| words(io::Error::other(e)))?;
     // The server's socket is the worker's alone: it closes with the worker.
     rustix::stdio::dup2_stdin(&null).map_err(|e| words(e.into()))?;
@@ -106,14 +106,15 @@ fn made(
     spawner: &mut Option<Spawner>,
 ) -> Result<(wire::ModuleDigest, File), NoCode> {
     let make = |file: &File, known: &ModuleInfo| {
-        let code = code::in_memory().map_err(|e| NoCode::io("no memory for its code", &e))?;
+        let code = code::create_memory_file()
+            .map_err(|e| NoCode::from_io_error("no memory for its code", &e))?;
         compiled(host, file, &code, spawner)?;
         // A second look, because the file may have changed since it was read here. The process is not to be trusted with more
         // than code.
-        if code::seal(&code, &known.key) {
+        if code::seal_entry(&code, &known.key) {
             Ok((known.key, code))
         } else {
-            Err(NoCode::ours("it changed while it was compiled"))
+            Err(NoCode::server_fault("it changed while it was compiled"))
         }
     };
     settled(path, make).1

@@ -45,7 +45,7 @@ impl WorkerLease {
     /// # Errors
     /// [`StartFault::Busy`] if trying again may help.
     pub fn connect(&self) -> Result<OwnedFd, StartFault> {
-        let (ours, theirs) = wire::connection()?;
+        let (ours, theirs) = wire::connection_pair()?;
         let message = Message::Connect.encode();
         match wire::send_message(&self.link.socket, &message, &[theirs.as_fd()]) {
             Ok(()) => Ok(ours),

@@ -46,7 +46,7 @@ impl Runtime {
     /// # Errors
     /// The module has no code: the reason.
     pub async fn code(self: &Arc<Self>, file: &Path, id: FileId) -> Result<ModuleDigest, NoCode> {
-        if let Some(why) = self.settings.beside.missing() {
+        if let Some(why) = self.settings.beside.explain_missing() {
             return Err(NoCode::new(ModuleFault::Host, why));
         }
         let (found, begins) = {
@@ -59,7 +59,7 @@ impl Runtime {
             Ok(known) => known,
             Err(pending) => {
                 compiler::hurry(self, file);
-                let given_up = |_| Err(NoCode::ours("its compilation was given up"));
+                let given_up = |_| Err(NoCode::server_fault("its compilation was given up"));
                 pending.await.unwrap_or_else(given_up)
             }
         }
@@ -70,7 +70,7 @@ impl Runtime {
     /// # Errors
     /// There is no program to compile the module: the reason.
     pub fn prepare(self: &Arc<Self>, file: &Path, id: FileId) -> Result<(), String> {
-        if let Some(why) = self.settings.beside.missing() {
+        if let Some(why) = self.settings.beside.explain_missing() {
             return Err(why);
         }
         let (_, begins) = lock(&self.modules).find(file, id);

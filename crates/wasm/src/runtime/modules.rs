@@ -48,7 +48,7 @@ impl Modules {
         }
         // INVARIANT: the entry exists now.
         let Some(entry) = self.0.get_mut(file) else {
-            return (Some(Err(NoCode::ours("it is not known"))), false);
+            return (Some(Err(NoCode::server_fault("it is not known"))), false);
         };
         if let Some((of, key)) = &entry.serves
             && *of == id

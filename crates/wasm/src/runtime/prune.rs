@@ -70,7 +70,7 @@ fn prune_to(cache: &Path, most: u64, now: SystemTime) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a name consists of a module's SHA-256 and an engine, as `code::path` makes it.
+/// Whether a name consists of a module's SHA-256 and an engine, as `code::entry_path` makes it.
 fn is_entry(name: &str) -> bool {
     let sum = name.split_once('-').map_or("", |(sum, _)| sum);
     sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit())

@@ -59,7 +59,7 @@ impl Runtime {
             .take_if(|link| link.number == worker.number);
         let Some(stuck) = link else { return };
         self.replace_supervisor(supervision);
-        let _ = galgo_spawn::kill(&stuck.process);
+        let _ = galgo_spawn::kill_by_pidfd(&stuck.process);
         self.say("the wasm worker takes no requests: it is stopped, or the file systems of its modules hang; another is started");
     }
 
@@ -119,11 +119,11 @@ fn obituary(exit: io::Result<Exit>) -> String {
 /// Starts a worker, and directs requests to it once it takes connections.
 fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
     // The folder must exist when the worker confines itself to it. An error is reported to the request that needs the folder.
-    let _ = code::make(&runtime.cache());
+    let _ = code::create_cache(&runtime.cache());
     let cache = folder(&runtime.cache());
     // A new spawner for each worker, because an older one would keep its resources for as long as the worker lives.
     let spawner = &mut Spawner::direct()?;
-    let (ours, theirs) = wire::pair()?;
+    let (ours, theirs) = wire::socket_pair()?;
     widen(&ours);
     // Before everything else, so that the setup is the first message.
     wire::send_message(&ours, &Message::Setup(runtime.setup()).encode(), &[])?;
@@ -131,10 +131,10 @@ fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let stderr = io::stderr();
     let stdio = [theirs.as_fd(), null.as_fd(), stderr.as_fd()];
-    let host = runtime.settings.beside.known();
+    let host = runtime.settings.beside.known_program();
     let host = host.ok_or_else(|| io::Error::other("galgo-wasm was not asked yet"))?;
     let child = host
-        .start(spawner, host::WORKER, stdio, None)
+        .start_command(spawner, host::WORKER, stdio, None)
         .map_err(io::Error::other)?;
     drop(theirs);
     is_ready(&ours)?;
@@ -160,14 +160,14 @@ fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
 
 /// Makes the worker load the code that is in the cache, before the first request; missing code is compiled again.
 fn load(runtime: &Runtime, worker: &OwnedFd) {
-    let Some(host) = runtime.settings.beside.known() else {
+    let Some(host) = runtime.settings.beside.known_program() else {
         return;
     };
     let cache = &runtime.cache();
     let modules = &mut lock(&runtime.modules);
     let keys: Vec<_> = modules.keys().collect();
     for key in keys {
-        if code::path(cache, &key, host.engine()).exists() {
+        if code::entry_path(cache, &key, host.engine()).exists() {
             // Code that does not fit into the socket is loaded on request.
             let _ = wire::send_message(worker, &Message::Load(key).encode(), &[]);
         } else {
@@ -182,7 +182,7 @@ fn is_ready(worker: &OwnedFd) -> io::Result<()> {
     let said = loop {
         match poll(&mut fds, Some(&READY)) {
             Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-            Ok(_) => break wire::receive(worker, &mut Vec::new())?.is_some(),
+            Ok(_) => break wire::receive_message(worker, &mut Vec::new())?.is_some(),
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }

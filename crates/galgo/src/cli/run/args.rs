@@ -15,7 +15,7 @@ pub(crate) struct RunArgs {
     #[arg(short, long, value_name = "QUERY", allow_hyphen_values = true)]
     pub(super) query: Option<String>,
     /// A header field, 'Name: value'; repeatable
-    #[arg(short = 'H', long = "header", value_name = "FIELD", value_parser = field)]
+    #[arg(short = 'H', long = "header", value_name = "FIELD", value_parser = parse_field)]
     pub(super) headers: Vec<(String, String)>,
     /// The request body; @- is standard input
     #[arg(short, long, value_name = "BODY|@FILE", allow_hyphen_values = true)]
@@ -43,7 +43,7 @@ pub(super) enum Show {
 }
 
 /// Reads `Name: value`.
-fn field(typed: &str) -> Result<(String, String), String> {
+fn parse_field(typed: &str) -> Result<(String, String), String> {
     let Some((name, value)) = typed.split_once(':') else {
         return Err("a header field is written 'Name: value'".into());
     };

@@ -4,7 +4,7 @@ use std::{cell::RefCell, future::pending, io, rc::Rc, sync::Arc};
 
 use galgo_handlers::{
     program::ProgramContext,
-    resources::{Resources, null},
+    resources::{Resources, open_null},
 };
 use galgo_io::tick;
 use galgo_proto::h1::Head;
@@ -76,7 +76,7 @@ impl Caller {
         config.log.error = errors;
         let logs = Logs::open(&config.log, None).map_err(|e| format!("cannot write a log: {e}"))?;
         let spawner = spawner(&config)?;
-        let null = null().map_err(preparing)?;
+        let null = open_null().map_err(preparing)?;
         let (phase, serving) = watch::channel(Phase::Serving);
         let (errors, templates) = (logs.error.clone(), config.templates.clone());
         let site = Site::for_command(config, &logs);
@@ -145,7 +145,7 @@ impl BlockingCaller {
         self.local.block_on(&self.runtime, async {
             tokio::select! {
                 done = future => done,
-                () = tick::run() => pending().await, // never: it drives the clocks
+                () = tick::run_clock() => pending().await, // never: it drives the clocks
             }
         })
     }

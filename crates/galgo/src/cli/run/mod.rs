@@ -23,7 +23,7 @@ use galgo_service::{client::Whole, phase::Phase};
 use galgo_spawn::sandbox::Prepared;
 use tokio::time::Instant;
 
-use super::screen::lines;
+use super::screen::escape_lines;
 use crate::config::{Cgi, LogTo};
 use args::{RunArgs, Show};
 use caller::{Caller, confined_spawner, event_loop};
@@ -33,32 +33,35 @@ use signals::{CommandSignals, INTERRUPTED};
 use site::ProgramPlace;
 
 /// Runs the program once.
-pub(super) fn run(args: &RunArgs) -> Result<ExitCode, String> {
-    let mut place = ProgramPlace::of(&args.program, args.config.as_deref())?;
-    let made = match request::make(args, &place) {
+pub(super) fn run_program(args: &RunArgs) -> Result<ExitCode, String> {
+    let mut place = ProgramPlace::locate(&args.program, args.config.as_deref())?;
+    let made = match request::build_request(args, &place) {
         Ok(made) => made,
         Err(why) => {
-            eprintln!("galgo: {}", lines(why));
+            eprintln!("galgo: {}", escape_lines(why));
             return Ok(ExitCode::from(2));
         }
     };
     let cgi = &place.route.cgi;
     let prepared = prepare(cgi)?;
-    super::identity::assume_for(&place.config, cgi, &args.program)?;
+    super::identity::assume_identity_for(&place.config, cgi, &args.program)?;
     let path = args.program.as_os_str().as_bytes();
-    let _cache = OwnCache::set(&mut place.config, cgi, path)?;
+    let _cache = OwnCache::create_if_needed(&mut place.config, cgi, path)?;
     let runtime = event_loop()?;
     let local = tokio::task::LocalSet::new();
     let _entered = runtime.enter();
-    let mut signals = CommandSignals::watch()?;
-    let mut code = local.block_on(&runtime, once(args, place, made, prepared, &mut signals))?;
+    let mut signals = CommandSignals::register()?;
+    let mut code = local.block_on(
+        &runtime,
+        answer_request(args, place, made, prepared, &mut signals),
+    )?;
     if code != INTERRUPTED {
         code = runtime.block_on(async {
             // The program's leftover processes get their grace to end, as in the server.
             tokio::select! {
                 () = local => code,
-                () = signals.any() => INTERRUPTED,
-                () = tick::run() => code, // never
+                () = signals.wait_for_any() => INTERRUPTED,
+                () = tick::run_clock() => code, // never
             }
         });
     }
@@ -78,7 +81,7 @@ fn prepare(cgi: &Cgi) -> Result<Option<Prepared>, String> {
 
 /// Answers one request and prints the response. A signal ends the program's whole process group, because dropping the request
 /// does.
-async fn once(
+async fn answer_request(
     args: &RunArgs,
     place: ProgramPlace,
     made: request::LocalRequest,
@@ -94,8 +97,8 @@ async fn once(
     let printer = Printer::new(args.output == Show::Body, args.time);
     let code = tokio::select! {
         code = exchange(&caller, &route, made, printer) => code,
-        () = tick::run() => INTERRUPTED, // never: it drives the clocks
-        () = signals.any() => INTERRUPTED,
+        () = tick::run_clock() => INTERRUPTED, // never: it drives the clocks
+        () = signals.wait_for_any() => INTERRUPTED,
     };
     // No further request comes, so templates are not kept.
     let _ = caller.phase.send(Phase::Draining);
@@ -115,26 +118,26 @@ async fn exchange(
     let mut request = caller.request(head.clone(), &link, &mut client);
     let cx = caller.context();
     let cgi = &owner.cgi;
-    let answer = match script::program(cgi, &owner.route.path, head.target.url_path()) {
+    let answer = match script::find_program(cgi, &owner.route.path, head.target.url_path()) {
         Ok(script) => {
             let began = Instant::now();
-            if program::load(cx, &mut request, &head, cgi, script.clone()).await {
+            if program::load_template(cx, &mut request, &head, cgi, script.clone()).await {
                 printer.loaded = Some(began.elapsed());
             }
-            request.begin();
+            request.restart_clock();
             program::answer(cx, &mut request, &head, cgi, None, script).await
         }
         Err(refusal) => Err(refusal),
     };
     request.entry.borrow_mut().first_byte = request.began.elapsed();
     let done = match answer {
-        Ok(Answer::Response(response)) => printer.response(&mut request, response).await,
-        Ok(Answer::Local(location)) => match redirect::local(&head, &location) {
+        Ok(Answer::Response(response)) => printer.print_response(&mut request, response).await,
+        Ok(Answer::Local(location)) => match redirect::local_request(&head, &location) {
             Ok(_) => printer.local_redirect(&location),
             Err(fault) => Err(fault.into()),
         },
         Err(fault) => Err(fault.into()),
     };
     caller.logs.flush();
-    printer.verdict(&request, done)
+    printer.report_outcome(&request, done)
 }

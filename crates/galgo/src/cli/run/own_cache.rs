@@ -20,7 +20,7 @@ impl OwnCache {
     ///
     /// # Errors
     /// A sentence.
-    pub(super) fn set(
+    pub(super) fn create_if_needed(
         config: &mut Config,
         cgi: &Cgi,
         program: &[u8],

@@ -22,27 +22,27 @@ pub(super) struct LocalRequest {
 }
 
 /// Makes the request. The server's own parser refuses a request that no client could send.
-pub(super) fn make(args: &RunArgs, place: &ProgramPlace) -> Result<LocalRequest, String> {
-    let body = args.data.as_deref().map(data).transpose()?;
+pub(super) fn build_request(args: &RunArgs, place: &ProgramPlace) -> Result<LocalRequest, String> {
+    let body = args.data.as_deref().map(read_data).transpose()?;
     let method = match (&args.method, &body) {
         (Some(method), _) => method,
         (None, Some(_)) => "POST",
         (None, None) => "GET",
     };
     let (config, route) = (&place.config, &place.route.route);
-    let asked = [method, &target(args, place)];
-    composed(config, route, asked, &args.headers, body)
+    let asked = [method, &request_target(args, place)];
+    compose_request(config, route, asked, &args.headers, body)
 }
 
 /// Makes a request from a method, a target and typed fields. Adds the fields that a request must have.
-pub(super) fn composed(
+pub(super) fn compose_request(
     config: &Config,
     route: &Route,
     [method, target]: [&str; 2],
     fields: &[(String, String)],
     body: Option<Vec<u8>>,
 ) -> Result<LocalRequest, String> {
-    let local = local(config);
+    let local = local_address(config);
     let mut text = format!("{method} {target} HTTP/1.1\r\n");
     let mut add = |name: &str, value: &str| {
         text.extend([name, ": ", value, "\r\n"]);
@@ -80,7 +80,7 @@ pub(super) fn composed(
     })
 }
 
-fn data(typed: &OsStr) -> Result<Vec<u8>, String> {
+fn read_data(typed: &OsStr) -> Result<Vec<u8>, String> {
     let Some(file) = typed.as_bytes().strip_prefix(b"@") else {
         return Ok(typed.as_bytes().to_owned());
     };
@@ -91,11 +91,11 @@ fn data(typed: &OsStr) -> Result<Vec<u8>, String> {
     } else {
         std::fs::read(file)
     };
-    read.map_err(|e| format!("the request body: {}: {e}", words::path(file)))
+    read.map_err(|e| format!("the request body: {}: {e}", words::escape_path(file)))
 }
 
 /// Returns the encoded path of the program with PATH_INFO, and the query as typed.
-fn target(args: &RunArgs, place: &ProgramPlace) -> String {
+fn request_target(args: &RunArgs, place: &ProgramPlace) -> String {
     let mut path = place.route.url.clone();
     if let Some(info) = &args.path_info {
         if !info.starts_with('/') && !info.is_empty() {
@@ -103,7 +103,7 @@ fn target(args: &RunArgs, place: &ProgramPlace) -> String {
         }
         path.extend_from_slice(info.as_bytes());
     }
-    let mut target = programs::encoded(&path);
+    let mut target = programs::percent_encode(&path);
     if let Some(query) = &args.query {
         target.push('?');
         target.push_str(query);
@@ -115,7 +115,7 @@ fn target(args: &RunArgs, place: &ProgramPlace) -> String {
 const PORT: u16 = 8080;
 
 /// Returns the first TCP address of the site.
-fn local(config: &Config) -> SocketAddr {
+fn local_address(config: &Config) -> SocketAddr {
     let tcp = first_tcp(&config.listen);
     let mut local = tcp.map_or_else(|| ([127, 0, 0, 1], PORT).into(), |(at, _)| at);
     if local.port() == 0 {

@@ -12,7 +12,7 @@ pub(super) struct CommandSignals {
 }
 
 impl CommandSignals {
-    pub(super) fn watch() -> Result<Self, String> {
+    pub(super) fn register() -> Result<Self, String> {
         let watch = |kind| signal(kind).map_err(|e| format!("watching for signals: {e}"));
         Ok(Self {
             int: watch(SignalKind::interrupt())?,
@@ -21,7 +21,7 @@ impl CommandSignals {
     }
 
     /// Waits for any of these signals.
-    pub(super) async fn any(&mut self) {
+    pub(super) async fn wait_for_any(&mut self) {
         tokio::select! {
             _ = self.int.recv() => {}
             _ = self.term.recv() => {}

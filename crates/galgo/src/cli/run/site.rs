@@ -28,12 +28,12 @@ pub(super) struct Owner {
 impl ProgramPlace {
     /// Finds a program's place. It is in the named configuration, else on the nearest site above the program, else on a site
     /// that has only this program.
-    pub(super) fn of(program: &Path, config: Option<&Path>) -> Result<Self, String> {
-        let file = existing(program)?;
+    pub(super) fn locate(program: &Path, config: Option<&Path>) -> Result<Self, String> {
+        let file = resolve_existing(program)?;
         if let Some(named) = config {
             let config = Config::load(named).map_err(|e| e.to_string())?;
-            let route = owner(&config, &file).ok_or_else(|| {
-                let (named, file) = (words::path(named), words::path(&file));
+            let route = owning_route(&config, &file).ok_or_else(|| {
+                let (named, file) = (words::escape_path(named), words::escape_path(&file));
                 format!("no `cgi` route of {named} holds {file}: add one, or leave --config away")
             })?;
             return Ok(Self { config, route });
@@ -43,21 +43,21 @@ impl ProgramPlace {
             let by_name = child != file && child.file_name().is_some_and(|n| n == "cgi-bin");
             let config = match own.is_file() {
                 true => Config::load(&own),
-                false if by_name => Config::convention(folder),
+                false if by_name => Config::from_convention(folder),
                 false => continue,
             };
             let config = config.map_err(|e| e.to_string())?;
-            if let Some(route) = owner(&config, &file) {
+            if let Some(route) = owning_route(&config, &file) {
                 return Ok(Self { config, route });
             }
         }
-        alone(&file)
+        build_lone_site(&file)
     }
 }
 
 /// Returns the absolute path of the program's file. Links are not resolved, because argv[0] is the program as named.
-fn existing(program: &Path) -> Result<PathBuf, String> {
-    let (shown, argument) = (words::path(program), words::argument(program));
+fn resolve_existing(program: &Path) -> Result<PathBuf, String> {
+    let (shown, argument) = (words::escape_path(program), words::shell_argument(program));
     let file = std::path::absolute(program).map_err(|e| format!("{shown}: {e}"))?;
     match file.metadata() {
         Ok(m) if m.is_dir() => Err(format!(
@@ -67,7 +67,7 @@ fn existing(program: &Path) -> Result<PathBuf, String> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             let there = Path::new("cgi-bin").join(program);
             let hint = if there.is_file() {
-                format!("; did you mean {}?", words::path(&there))
+                format!("; did you mean {}?", words::escape_path(&there))
             } else {
                 String::new()
             };
@@ -78,10 +78,10 @@ fn existing(program: &Path) -> Result<PathBuf, String> {
 }
 
 /// Returns the route that answers with this program. Of several, the route with the innermost folder wins.
-fn owner(config: &Config, file: &Path) -> Option<Owner> {
+fn owning_route(config: &Config, file: &Path) -> Option<Owner> {
     let owns = |route: &Arc<Route>| {
         let cgi = route.programs()?.clone();
-        let below = below(&cgi.root, file)?;
+        let below = path_below_root(&cgi.root, file)?;
         let below = below.as_os_str().as_bytes();
         if !route.answers_name(below) {
             return None;
@@ -91,7 +91,7 @@ fn owner(config: &Config, file: &Path) -> Option<Owner> {
         let route = route.clone();
         Some((depth, Owner { route, cgi, url }))
     };
-    let of_host = of_host(config, file);
+    let of_host = host_routes(config, file);
     let owners = config.routes.iter().chain(&of_host).filter_map(owns);
     // If the folders are equal, the route that is tried first wins.
     owners
@@ -100,19 +100,19 @@ fn owner(config: &Config, file: &Path) -> Option<Owner> {
 }
 
 /// Returns the routes of the host whose folder of `sites` holds the file.
-fn of_host(config: &Config, file: &Path) -> Vec<Arc<Route>> {
+fn host_routes(config: &Config, file: &Path) -> Vec<Arc<Route>> {
     let host = config.sites.as_ref().and_then(|sites| {
         let base = sites.path.canonicalize().ok()?;
         let file = file.parent()?.canonicalize().ok()?;
         let host = file.strip_prefix(base).ok()?.iter().next()?.to_str()?;
-        sites.routes(host, config).ok()
+        sites.open_routes(host, config).ok()
     });
     host.unwrap_or_default()
 }
 
 /// Returns the program's path below a folder of programs, with the links on both ways resolved. The path is empty if the route
 /// has only this program.
-fn below(root: &CgiRoot, file: &Path) -> Option<PathBuf> {
+fn path_below_root(root: &CgiRoot, file: &Path) -> Option<PathBuf> {
     let resolved = |file: &Path| Some(file.parent()?.canonicalize().ok()?.join(file.file_name()?));
     let real = resolved(file)?;
     match root {
@@ -125,8 +125,8 @@ fn below(root: &CgiRoot, file: &Path) -> Option<PathBuf> {
 }
 
 /// Makes a site with nothing but this program, at `/cgi-bin/NAME`.
-fn alone(file: &Path) -> Result<ProgramPlace, String> {
-    let shown = words::path(file);
+fn build_lone_site(file: &Path) -> Result<ProgramPlace, String> {
+    let shown = words::escape_path(file);
     let root = CgiRoot::open(file).map_err(|e| format!("{shown} {e}"))?;
     let folder = root.folder().to_owned();
     let name = file.file_name().unwrap_or_default().to_string_lossy();

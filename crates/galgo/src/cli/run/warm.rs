@@ -25,9 +25,9 @@ use super::{
     site::{Owner, ProgramPlace},
 };
 use crate::{
-    cli::{identity, screen::lines, site::SiteArgs},
+    cli::{identity, screen::escape_lines, site::SiteArgs},
     config::{Cgi, Config, LogTo, Route},
-    described::near,
+    described::shorten_path,
     programs,
 };
 use findings::{Findings, Rounds};
@@ -53,33 +53,33 @@ struct Candidate {
 }
 
 /// Compares one program, or all programs of a site.
-pub(crate) fn check(site: &SiteArgs, program: Option<&Path>) -> Result<ExitCode, String> {
-    let place = program.map(|p| ProgramPlace::of(p, site.config.as_deref()));
+pub(crate) fn check_programs(site: &SiteArgs, program: Option<&Path>) -> Result<ExitCode, String> {
+    let place = program.map(|p| ProgramPlace::locate(p, site.config.as_deref()));
     let (mut config, one) = match place.transpose()? {
         Some(ProgramPlace { config, route }) => (config, Some(route)),
-        None => (site.load()?, None),
+        None => (site.load_config()?, None),
     };
-    identity::assume(&config)?;
+    identity::assume_identity(&config)?;
     let candidates = match one {
         Some(owner) => vec![Candidate {
-            name: near(program.unwrap_or(Path::new(""))),
-            pair: ProgramPair::of(&owner),
+            name: shorten_path(program.unwrap_or(Path::new(""))),
+            pair: ProgramPair::from_owner(&owner),
         }],
-        None => all(&config),
+        None => list_candidates(&config),
     };
     config.templates.wait = true;
     let runtime = event_loop()?;
     let local = tokio::task::LocalSet::new();
     let _entered = runtime.enter();
-    let mut signals = CommandSignals::watch()?;
+    let mut signals = CommandSignals::register()?;
     let caller = Caller::new(config, LogTo::File("/dev/null".into()), |config| {
         confined_spawner(config, None)
     })?;
     let wrong = local.block_on(&runtime, async {
         tokio::select! {
             done = compare_all(&caller, &candidates) => Some(done),
-            () = signals.any() => None,
-            () = tick::run() => None, // never: it drives the clocks
+            () = signals.wait_for_any() => None,
+            () = tick::run_clock() => None, // never: it drives the clocks
         }
     });
     Ok(match wrong {
@@ -113,9 +113,9 @@ impl WarmLoader {
             cgi: cgi.clone(),
             url: url.to_vec(),
         };
-        let pair = ProgramPair::of(&owner);
+        let pair = ProgramPair::from_owner(&owner);
         let load = async {
-            match pair?.load(&self.0.caller).await {
+            match pair?.load_template(&self.0.caller).await {
                 Ok(obstacle) => Ok(obstacle),
                 Err(Uncompared::Cold(why) | Uncompared::Fails(why)) => Ok(Some(why)),
                 Err(Uncompared::Endless | Uncompared::Late) => Ok(None),
@@ -127,13 +127,13 @@ impl WarmLoader {
 }
 
 /// Returns every program of a site.
-fn all(config: &Config) -> Vec<Candidate> {
+fn list_candidates(config: &Config) -> Vec<Candidate> {
     let mut all = Vec::new();
     for route in &config.routes {
         let Some(cgi) = route.programs() else {
             continue;
         };
-        for seen in programs::all(config, route, cgi) {
+        for seen in programs::examine_all(config, route, cgi) {
             let found = match seen.state {
                 programs::FileState::Program(found) => found,
                 programs::FileState::Module => Vec::new(),
@@ -144,10 +144,10 @@ fn all(config: &Config) -> Vec<Candidate> {
                 cgi: cgi.clone(),
                 url: seen.url,
             };
-            let name = near(&seen.path);
+            let name = shorten_path(&seen.path);
             let pair = match found.iter().find(|finding| finding.fails) {
                 Some(finding) => Err(finding.to_string()),
-                None => ProgramPair::of(&owner),
+                None => ProgramPair::from_owner(&owner),
             };
             all.push(Candidate { name, pair });
         }
@@ -160,7 +160,7 @@ async fn compare_all(caller: &Caller, candidates: &[Candidate]) -> io::Result<bo
     let mut progress = Progress::new(candidates.len());
     let mut any_wrong = false;
     for Candidate { name, pair } in candidates {
-        progress.begin(name);
+        progress.begin_program(name);
         let compared = match pair {
             Ok(pair) => {
                 let longest = caller.context().starters.warm.patience(LONGEST);
@@ -183,8 +183,8 @@ async fn compare_all(caller: &Caller, candidates: &[Candidate]) -> io::Result<bo
                 (format!("{name}: not compared: {why}"), false)
             }
         };
-        progress.clear();
-        writeln!(io::stdout(), "{}", lines(said))?;
+        progress.clear_line();
+        writeln!(io::stdout(), "{}", escape_lines(said))?;
         any_wrong |= wrong;
     }
     Ok(any_wrong)
@@ -197,10 +197,10 @@ async fn compare(
     pair: &ProgramPair,
     progress: &Progress,
 ) -> Result<(String, bool), Uncompared> {
-    progress.step("loading");
-    let unloaded = pair.load(caller).await?;
-    progress.step("cold");
-    let first = pair.ask(caller, &pair.cold, "GET").await?;
+    progress.show_step("loading");
+    let unloaded = pair.load_template(caller).await?;
+    progress.show_step("cold");
+    let first = pair.request_answer(caller, &pair.cold, "GET").await?;
     if let Some(mut why) = first.fault {
         let said = String::from_utf8_lossy(&first.parts[3]);
         let said: Vec<_> = said.lines().filter(|l| !l.trim().is_empty()).collect();
@@ -212,15 +212,17 @@ async fn compare(
     if let Some(why) = unloaded {
         return Err(Uncompared::Cold(why));
     }
-    progress.step("settling");
+    progress.show_step("settling");
     let parked = pair.settle(caller).await?;
     let mut findings = Findings::default();
-    let gets = pair.rounds(caller, "GET", TIMES, progress).await?;
+    let gets = pair.run_rounds(caller, "GET", TIMES, progress).await?;
     confirm(caller, pair, "GET", &gets, &mut findings, progress).await?;
-    let posts = pair.rounds(caller, "POST", POSTS, progress).await?;
+    let posts = pair.run_rounds(caller, "POST", POSTS, progress).await?;
     confirm(caller, pair, "POST", &posts, &mut findings, progress).await?;
-    let (mut said, differs) = findings.said(name, &gets, pair.is_set);
-    let left = pair.about(caller).map_or(Vec::new(), |about| about.left);
+    let (mut said, differs) = findings.build_report(name, &gets, pair.is_set);
+    let left = pair
+        .template_state(caller)
+        .map_or(Vec::new(), |about| about.left);
     if !left.is_empty() {
         let names = left.join(", ");
         said.push_str(&format!(
@@ -247,8 +249,8 @@ async fn confirm(
     let mut again = None;
     if rounds.is_suspicious() {
         tokio::time::sleep(LATER).await;
-        again = Some(pair.rounds(caller, method, AGAIN, progress).await?);
+        again = Some(pair.run_rounds(caller, method, AGAIN, progress).await?);
     }
-    findings.note(method, rounds, again.as_ref());
+    findings.record_differences(method, rounds, again.as_ref());
     Ok(())
 }

@@ -8,7 +8,12 @@ fn handlers(config: &Config) -> Vec<(Option<&str>, &str)> {
     config
         .routes
         .iter()
-        .map(|r| (r.host.as_ref().map(|hosts| hosts.first()), r.path.as_str()))
+        .map(|r| {
+            (
+                r.host.as_ref().map(|hosts| hosts.first_name()),
+                r.path.as_str(),
+            )
+        })
         .collect()
 }
 
@@ -237,7 +242,7 @@ fn sources_are_not_served_as_files() {
 #[test]
 fn convention_of_a_folder() {
     let dir = site();
-    let config = Config::convention(dir.path()).unwrap();
+    let config = Config::from_convention(dir.path()).unwrap();
     assert_eq!(handlers(&config), [(None, "/cgi-bin/"), (None, "/")]);
     let Handler::Cgi(cgi) = &config.routes[0].handler else {
         panic!()
@@ -245,11 +250,11 @@ fn convention_of_a_folder() {
     assert_eq!(cgi.document_root, dir.path().join("public"));
 
     fs::remove_dir_all(dir.path().join("public")).unwrap();
-    let config = Config::convention(dir.path()).unwrap();
+    let config = Config::from_convention(dir.path()).unwrap();
     assert_eq!(handlers(&config), [(None, "/cgi-bin/")]);
 
     fs::remove_dir_all(dir.path().join("cgi-bin")).unwrap();
-    let error = Config::convention(dir.path()).unwrap_err().to_string();
+    let error = Config::from_convention(dir.path()).unwrap_err().to_string();
     let path = dir.path().display();
     assert!(
         error.contains("holds nothing to serve")
@@ -257,9 +262,9 @@ fn convention_of_a_folder() {
     );
 
     fs::write(dir.path().join("cgi-bin"), "").unwrap();
-    let error = Config::convention(dir.path()).unwrap_err().to_string();
+    let error = Config::from_convention(dir.path()).unwrap_err().to_string();
     assert_eq!(error, format!("{path}/cgi-bin is not a folder: name one"));
-    let error = Config::convention(&dir.path().join("none"))
+    let error = Config::from_convention(&dir.path().join("none"))
         .unwrap_err()
         .to_string();
     assert_eq!(
@@ -271,7 +276,7 @@ fn convention_of_a_folder() {
 #[test]
 fn a_file_without_routes_keeps_those_of_the_folder() {
     let dir = site();
-    let convention = Config::convention(dir.path()).unwrap();
+    let convention = Config::from_convention(dir.path()).unwrap();
     for source in [
         "# words\n",
         "max_running = 7\n",
@@ -379,7 +384,7 @@ fn homes_become_routes_and_a_missing_folder_a_warning() {
 
 #[test]
 fn homes_are_not_left_by_links() {
-    use userdir::{HomeRouteKind, route};
+    use userdir::{HomeRouteKind, open_home_route};
     let home = site();
     let userdir = UserDir {
         files: Some("public".into()),
@@ -387,7 +392,7 @@ fn homes_are_not_left_by_links() {
         users: Vec::new(),
     };
     let open = |name: &str, kind| {
-        route(
+        open_home_route(
             "alice",
             home.path(),
             Path::new(name),

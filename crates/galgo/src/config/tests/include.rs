@@ -29,7 +29,7 @@ fn what_stands_at_the_top_holds_for_the_routes_of_the_file() {
         routes.find(|route| route.to_string() == name).unwrap()
     };
     let log = |name: &str| {
-        let to = route(name).log.as_deref().map(OwnLog::to);
+        let to = route(name).log.as_deref().map(OwnLog::log_target);
         to.map(|to| to.cloned())
     };
     let file = LogTo::File(dir.path().join("sites/a.log"));

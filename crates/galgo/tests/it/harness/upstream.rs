@@ -13,7 +13,7 @@ use std::{
 
 use galgo_proto::{
     Parsed,
-    fcgi::{Header, NameValuePairs, Outcome, RecordType, Role, end, request},
+    fcgi::{Header, NameValuePairs, Outcome, RecordType, Role, end_request, request},
 };
 
 /// An application that answers each connection on a thread of its own.
@@ -94,7 +94,7 @@ pub fn hear_until(
             return None;
         }
         let mut rest = &buf[..];
-        while let Parsed::Complete(event, used) = requests.step(rest).unwrap() {
+        while let Parsed::Complete(event, used) = requests.next_event(rest).unwrap() {
             rest = &rest[used..];
             match event {
                 request::Event::Begin { keep, role, .. } => {
@@ -136,7 +136,7 @@ pub fn record(kind: RecordType, id: u16, content: impl AsRef<[u8]>, padding: u8)
         content: u16::try_from(content.len()).unwrap(),
         padding,
     };
-    [&header.bytes()[..], content, &vec![0; padding.into()]].concat()
+    [&header.to_bytes()[..], content, &vec![0; padding.into()]].concat()
 }
 
 /// Returns a record of output.
@@ -146,7 +146,7 @@ pub fn stdout(content: impl AsRef<[u8]>) -> Vec<u8> {
 
 /// Returns the record that ends a request.
 pub fn ended(outcome: Outcome) -> Vec<u8> {
-    end(1, 0, outcome).to_vec()
+    end_request(1, 0, outcome).to_vec()
 }
 
 /// Returns the records of a whole document.

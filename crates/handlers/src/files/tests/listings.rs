@@ -91,7 +91,7 @@ fn a_listing_is_bounded_and_says_so() {
         site.put(format!("f{i}"), "");
     }
     for (max, len, more) in [(6, 6, true), (7, 7, false), (8, 7, false)] {
-        let Opened::Folder(fd) = open::open(&site.files.fd, b"").unwrap() else {
+        let Opened::Folder(fd) = open::open_path(&site.files.fd, b"").unwrap() else {
             panic!("not a folder");
         };
         let listed = runtime().block_on(listing::read(&site.files, b"", fd, max));

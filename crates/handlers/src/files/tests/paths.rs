@@ -114,7 +114,7 @@ fn links_are_followed_only_beneath() {
 #[test]
 fn a_real_magic_link_is_not_followed() {
     let mut site = site();
-    site.files.fd = crate::root::open("/proc/self".as_ref()).unwrap();
+    site.files.fd = crate::root::open_folder("/proc/self".as_ref()).unwrap();
     for target in ["/root/etc/passwd", "/cwd/", "/exe", "/fd/0"] {
         assert_eq!(site.get(target).status, 404, "{target}");
     }
@@ -132,7 +132,7 @@ fn only_regular_files_are_sent() {
     assert_eq!(site.get("/file/").status, 404);
     assert_eq!(site.get("/file/more").status, 404);
     let mut dev = self::site();
-    dev.files.fd = crate::root::open("/dev".as_ref()).unwrap();
+    dev.files.fd = crate::root::open_folder("/dev".as_ref()).unwrap();
     assert_eq!(dev.get("/null").status, 404);
     assert_eq!(dev.get("/zero").status, 404);
 }

@@ -15,20 +15,23 @@ use super::{
 
 impl RunningProgram {
     /// Moves the next spilled output to `out`, which is sent.
-    pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
+    pub(super) async fn pull_spilled(
+        &mut self,
+        client: &mut dyn Client,
+    ) -> Result<OutputEvent, Fault> {
         tokio::select! {
             biased;
-            pulled = self.spill.pull(&mut self.out) => return pulled,
-            ended = self.pump.run(client, EXIT_GRACE) => if let PumpEnd::HalfClosed = ended? {
+            pulled = self.spill.pull_piece(&mut self.out) => return pulled,
+            ended = self.pump.pump_until_event(client, EXIT_GRACE) => if let PumpEnd::HalfClosed = ended? {
                 return Ok(OutputEvent::HalfClosed);
             },
         }
-        self.over();
-        self.spill.pull(&mut self.out).await
+        self.release_permit();
+        self.spill.pull_piece(&mut self.out).await
     }
 
     /// After the process's exit, gives its permit back if memory can hold the output that the client has not read yet.
-    fn over(&mut self) {
+    fn release_permit(&mut self) {
         // The contents of the pipe will come into memory.
         let pipe = self.stdout.as_ref().map_or(0, |_| PIPE_MOST);
         // Leftover processes do not hold the permit, because a client could prolong that at will. Before Linux 6.9, reaping the
@@ -49,19 +52,19 @@ impl RunningProgram {
             tokio::select! {
                 biased;
                 () = &mut io => return Ok(()),
-                ended = self.pump.run(client, EXIT_GRACE) => match ended? {
+                ended = self.pump.pump_until_event(client, EXIT_GRACE) => match ended? {
                     // The write itself shows whether the client still reads.
                     PumpEnd::HalfClosed => {}
                     // Only the write is left to watch.
                     PumpEnd::Exited => {
-                        self.over();
+                        self.release_permit();
                         io.await;
                         return Ok(());
                     }
                 },
-                read = self.spill.gather(self.stdout.as_ref()) => match read {
+                read = self.spill.gather_output(self.stdout.as_ref()) => match read {
                     Ok(0) => self.stdout = None,
-                    Ok(_) => self.heard(),
+                    Ok(_) => self.record_output(),
                     // The next read meets the error again.
                     Err(_) => self.spill.spool = None,
                 },
@@ -77,7 +80,7 @@ impl RunningProgram {
                 && let Some(sock) = &self.stdout
             {
                 self.bulk = true;
-                sock.widen(PIPE_MOST);
+                sock.grow_pipe(PIPE_MOST);
             }
         }
         self.spill.spool = Some(spool.clone());

@@ -4,7 +4,7 @@ use std::{cell::Cell, pin::Pin, sync::Arc};
 
 use galgo_io::{out::Out, pool, tick};
 use galgo_service::{
-    body::too_short,
+    body::short_body_fault,
     client::Client,
     fault::Fault,
     log::LogSource,
@@ -33,7 +33,7 @@ thread_local! {
 
 /// Waits until this event loop codes no other body. The processor's cache holds the memory of one coder, not of many in
 /// alternation.
-async fn turn() -> Option<OwnedSemaphorePermit> {
+async fn await_turn() -> Option<OwnedSemaphorePermit> {
     TURN.with(Arc::clone).acquire_owned().await.ok()
 }
 
@@ -43,7 +43,7 @@ pub(super) struct CoderPermit(());
 
 impl CoderPermit {
     /// Takes a permit; `None` if the event loop already codes as many bodies as it may. Must be called on an event loop.
-    pub(super) fn take(small: bool) -> Option<Self> {
+    pub(super) fn try_acquire(small: bool) -> Option<Self> {
         let taken = CODING.get();
         if taken == MOST || small && !count_small() {
             return None;
@@ -109,47 +109,47 @@ impl Coded {
             _permit: permit,
         };
         // A small and complete body leaves with its length, in one write.
-        if coded.inner.output_ended() && coded.inner.ready() <= PIECE {
-            coded.code();
+        if coded.inner.has_output_ended() && coded.inner.pending_len() <= PIECE {
+            coded.code_piece();
             coded.end_if_ended();
         }
         coded
     }
 
     /// Codes a piece of the producer's output.
-    fn code(&mut self) {
+    fn code_piece(&mut self) {
         let Some(coder) = &mut self.coder else {
             return;
         };
-        let raw = self.inner.out();
+        let raw = self.inner.pending_output();
         let left = self
             .promised
             .map_or(u64::MAX, |promised| promised - self.taken);
         let piece = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE);
-        let front = raw.front();
+        let front = raw.first_part();
         let taken = front.len().min(piece);
         let done = coder.write(&front[..taken]);
         let over = taken == 0 && !raw.is_empty();
         raw.consume(taken);
         self.taken += taken as u64;
         self.unflushed |= taken > 0;
-        self.give(done.is_ok());
+        self.collect_coded(done.is_ok());
         if over {
-            self.source.excess(self.taken);
-            self.end();
+            self.source.log_excess_output(self.taken);
+            self.end_coding();
         }
     }
 
     fn flush(&mut self) {
         let done = self.coder.as_mut().map(Coder::flush);
         self.unflushed = false;
-        self.give(done.is_none_or(|done| done.is_ok()));
+        self.collect_coded(done.is_none_or(|done| done.is_ok()));
     }
 
     /// Moves the coder's output to `out`. `fine`: the last step of the coder succeeded.
-    fn give(&mut self, fine: bool) {
+    fn collect_coded(&mut self, fine: bool) {
         if let Some(coder) = &mut self.coder {
-            put(&mut self.out, &coder.take());
+            append_output(&mut self.out, &coder.take_output());
         }
         if !fine {
             self.coder = None;
@@ -158,31 +158,31 @@ impl Coded {
         }
     }
 
-    fn end(&mut self) {
+    fn end_coding(&mut self) {
         let Some(coder) = self.coder.take() else {
             return;
         };
         match coder.finish() {
-            Ok(last) => put(&mut self.out, &last),
-            Err(_) => self.give(false),
+            Ok(last) => append_output(&mut self.out, &last),
+            Err(_) => self.collect_coded(false),
         }
     }
 
     fn end_if_ended(&mut self) {
-        if self.inner.ready() == 0 && self.inner.output_ended() {
-            self.end();
+        if self.inner.pending_len() == 0 && self.inner.has_output_ended() {
+            self.end_coding();
         }
     }
 
     /// Codes the producer's output, including bytes that arrive meanwhile.
     async fn code_stretch(&mut self) {
-        let _turn = turn().await;
+        let _turn = await_turn().await;
         let end = self.taken + STRETCH;
-        while self.inner.ready() > 0 && self.taken < end && self.coder.is_some() {
-            self.code();
+        while self.inner.pending_len() > 0 && self.taken < end && self.coder.is_some() {
+            self.code_piece();
             // Other requests of the event loop go on meanwhile.
             tokio::task::yield_now().await;
-            if self.inner.ready() == 0 {
+            if self.inner.pending_len() == 0 {
                 self.inner.drain_ready(pool::SIZE);
             }
         }
@@ -197,12 +197,12 @@ impl Coded {
             if self.coder.is_none() {
                 return Ok(OutputEvent::End);
             }
-            if self.inner.ready() > 0 {
+            if self.inner.pending_len() > 0 {
                 self.code_stretch().await;
                 continue;
             }
-            if self.inner.output_ended() {
-                self.end();
+            if self.inner.has_output_ended() {
+                self.end_coding();
                 continue;
             }
             // A program that pauses wants its output to be seen.
@@ -231,36 +231,36 @@ impl Coded {
     }
 
     /// Returns the fault of output that has ended.
-    async fn wrong(&mut self) -> Option<Fault> {
-        if let Some(fault) = self.inner.cut().await {
+    async fn output_fault(&mut self) -> Option<Fault> {
+        if let Some(fault) = self.inner.truncation_fault().await {
             return Some(fault);
         }
         let promised = self.promised;
-        let short = promised.and_then(|promised| too_short(promised, self.taken));
+        let short = promised.and_then(|promised| short_body_fault(promised, self.taken));
         short.or_else(|| self.fault.take())
     }
 }
 
-fn put(out: &mut Out, bytes: &[u8]) {
+fn append_output(out: &mut Out, bytes: &[u8]) {
     out.buffer().extend_from_slice(bytes);
     out.keep_all();
 }
 
 impl Producer for Coded {
-    fn out(&mut self) -> &mut Out {
+    fn pending_output(&mut self) -> &mut Out {
         &mut self.out
     }
 
-    fn ready(&self) -> usize {
+    fn pending_len(&self) -> usize {
         self.out.len()
     }
 
-    fn output_ended(&self) -> bool {
+    fn has_output_ended(&self) -> bool {
         self.coder.is_none()
     }
 
-    fn streams(&mut self, spool: &SpoolShare, _splices: bool) {
-        self.inner.streams(spool, false);
+    fn start_streaming(&mut self, spool: &SpoolShare, _splices: bool) {
+        self.inner.start_streaming(spool, false);
     }
 
     fn next_event<'a>(
@@ -270,12 +270,12 @@ impl Producer for Coded {
         Box::pin(self.next(client))
     }
 
-    fn sent(&mut self) {
-        self.inner.sent();
+    fn note_sent(&mut self) {
+        self.inner.note_sent();
     }
 
-    fn client_keeps_up(&mut self, whether: bool) {
-        self.inner.client_keeps_up(whether);
+    fn set_client_keeps_up(&mut self, whether: bool) {
+        self.inner.set_client_keeps_up(whether);
     }
 
     fn while_sending<'a>(
@@ -286,12 +286,12 @@ impl Producer for Coded {
         self.inner.while_sending(client, io)
     }
 
-    fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
-        Box::pin(self.wrong())
+    fn truncation_fault(&mut self) -> Boxed<'_, Option<Fault>> {
+        Box::pin(self.output_fault())
     }
 
-    fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
-        self.inner.exit()
+    fn wait_for_exit(&mut self) -> Boxed<'_, Option<Exit>> {
+        self.inner.wait_for_exit()
     }
 
     fn post_mortem(&mut self, end: bool) -> Boxed<'_, (Option<Exit>, String)> {

@@ -87,7 +87,7 @@ impl Coder {
     }
 
     /// Returns the output since the last call.
-    pub(super) fn take(&mut self) -> Vec<u8> {
+    pub(super) fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(match self {
             Self::Gzip(coder) => coder.get_mut(),
             Self::Brotli(coder) => coder.get_mut(),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use galgo_proto::{
     Fields,
     coding::{AcceptedCodings, Coding},
-    fields::lists,
+    fields::lists_token,
     h1::{Head, Method},
 };
 use galgo_service::{
@@ -75,22 +75,22 @@ impl Compress {
         if !self.applies(&response) {
             return response;
         }
-        vary(&mut response.fields);
+        add_vary(&mut response.fields);
         let head = &*request.head;
         if matches!(response.status, 206 | 304) || head.method == Method::Head {
             return response;
         }
-        let Some(coding) = chosen(head) else {
+        let Some(coding) = choose_coding(head) else {
             return response;
         };
-        let Some(permit) = CoderPermit::take(is_small(&response.body)) else {
+        let Some(permit) = CoderPermit::try_acquire(is_small(&response.body)) else {
             return response;
         };
         let (body, coded) = match std::mem::replace(&mut response.body, Body::Empty) {
-            Body::Bytes(bytes) if bytes.len() <= AT_ONCE => at_once(coding, bytes.into()),
-            Body::Shared(bytes) if bytes.len() <= AT_ONCE => at_once(coding, bytes),
+            Body::Bytes(bytes) if bytes.len() <= AT_ONCE => code_small_body(coding, bytes.into()),
+            Body::Shared(bytes) if bytes.len() <= AT_ONCE => code_small_body(coding, bytes),
             Body::Stream(output) => output_coded(coding, output, permit),
-            stored => match StoredBody::of(stored) {
+            stored => match StoredBody::from_body(stored) {
                 Ok(stored) => {
                     let path = String::from_utf8_lossy(head.target.path());
                     let output = Output {
@@ -121,7 +121,7 @@ impl Compress {
         let (is_part, unchanged) = (response.status == 206, response.status == 304);
         let sized = match &response.body {
             Body::Stream(output) if output.nph => return false,
-            _ if is_part => whole(fields),
+            _ if is_part => whole_length(fields),
             _ if unchanged => None,
             Body::Stream(output) if output.discard => return false,
             Body::Stream(output) => output.content_length,
@@ -141,31 +141,31 @@ impl Compress {
             || unchanged && media.is_empty();
         !matches!(response.status, 100..=199 | 204 | 205 | 300..=303 | 305..=399)
             && sized.is_none_or(|sized| sized >= self.least)
-            && !lists(fields, "cache-control", "no-transform")
+            && !lists_token(fields, "cache-control", "no-transform")
             && !fields.has_any(&AS_IT_IS)
-            && (is_unknown || self.has(media))
+            && (is_unknown || self.codes_type(media))
     }
 
     /// Returns whether responses of the type are coded.
-    fn has(&self, media: &str) -> bool {
+    fn codes_type(&self, media: &str) -> bool {
         self.types.iter().any(|pattern| match pattern {
-            TypePattern::Exact(_) => pattern.fits(media),
-            _ => pattern.fits(media) && !media.eq_ignore_ascii_case(EVENTS),
+            TypePattern::Exact(_) => pattern.matches_type(media),
+            _ => pattern.matches_type(media) && !media.eq_ignore_ascii_case(EVENTS),
         })
     }
 }
 
 /// Returns the length of the whole that the response is a part of, if the response tells it.
-fn whole(fields: &Fields) -> Option<u64> {
-    let range = str::from_utf8(fields.first("content-range")?).ok()?;
+fn whole_length(fields: &Fields) -> Option<u64> {
+    let range = str::from_utf8(fields.first_value("content-range")?).ok()?;
     range.rsplit_once('/')?.1.parse().ok()
 }
 
 /// Returns the coding that the client prefers; on a tie, the coding that costs least for its size.
-fn chosen(head: &Head) -> Option<Coding> {
+fn choose_coding(head: &Head) -> Option<Coding> {
     /// Codings in order of preference: on a tie the last wins, because `max_by_key` returns the last maximum.
     const OURS: [Coding; 3] = [Coding::Brotli, Coding::Gzip, Coding::Zstd];
-    let accepted = AcceptedCodings::of(&head.fields);
+    let accepted = AcceptedCodings::from_fields(&head.fields);
     let quality = |coding| accepted.quality(coding);
     let best = OURS.into_iter().max_by_key(|&coding| quality(coding));
     best.filter(|&best| quality(best) > 0 && quality(best) >= quality(Coding::Identity))
@@ -175,14 +175,14 @@ fn chosen(head: &Head) -> Option<Coding> {
 fn is_small(body: &Body) -> bool {
     match body {
         Body::Stream(output) => {
-            output.producer.output_ended() && output.producer.ready() <= AT_ONCE
+            output.producer.has_output_ended() && output.producer.pending_len() <= AT_ONCE
         }
         body => body.len() <= AT_ONCE as u64,
     }
 }
 
 /// Codes a small body; returns it uncoded if coding makes it no smaller.
-fn at_once(coding: Coding, bytes: Arc<[u8]>) -> (Body, bool) {
+fn code_small_body(coding: Coding, bytes: Arc<[u8]>) -> (Body, bool) {
     let coded = Coder::new(coding).and_then(|mut coder| {
         coder.write(&bytes)?;
         coder.finish()
@@ -195,8 +195,8 @@ fn at_once(coding: Coding, bytes: Arc<[u8]>) -> (Body, bool) {
 
 /// Codes the output of a producer. Output that has already ended stays uncoded if it is shorter than promised, or small.
 fn output_coded(coding: Coding, mut output: Box<Output>, permit: CoderPermit) -> (Body, bool) {
-    let ready = output.producer.ready() as u64;
-    let ended = output.producer.output_ended();
+    let ready = output.producer.pending_len() as u64;
+    let ended = output.producer.has_output_ended();
     let short = output.content_length.is_some_and(|length| length != ready);
     if ended && (short || ready < LEAST) {
         return (Body::Stream(output), false);
@@ -212,8 +212,8 @@ fn output_coded(coding: Coding, mut output: Box<Output>, permit: CoderPermit) ->
 }
 
 /// A cache must not give one client a coding that only another accepts.
-fn vary(fields: &mut Fields) {
-    if !lists(fields, "vary", "accept-encoding") && !lists(fields, "vary", "*") {
+fn add_vary(fields: &mut Fields) {
+    if !lists_token(fields, "vary", "accept-encoding") && !lists_token(fields, "vary", "*") {
         fields.push("Vary", "Accept-Encoding");
     }
 }
@@ -221,7 +221,7 @@ fn vary(fields: &mut Fields) {
 /// Sets the fields of a coded response. Ranges and strong tags are about uncoded bytes, so ranges are not offered, and a tag
 /// becomes weak.
 fn describe(fields: &mut Fields, coding: Coding) {
-    let tag = fields.first("etag").map(<[u8]>::to_vec);
+    let tag = fields.first_value("etag").map(<[u8]>::to_vec);
     fields.remove(&["accept-ranges", "etag"]);
     if let Some(tag) = tag {
         let weak = if tag.starts_with(b"W/") {

@@ -28,7 +28,7 @@ pub(super) struct StoredBody {
 impl StoredBody {
     /// # Errors
     /// The body is neither a file nor bytes: it is returned unchanged.
-    pub(super) fn of(body: Body) -> Result<Self, Body> {
+    pub(super) fn from_body(body: Body) -> Result<Self, Body> {
         let rest = match body {
             Body::File(part) => Rest::File(part),
             Body::Bytes(bytes) => Rest::Bytes(bytes.into(), 0),
@@ -66,15 +66,15 @@ impl StoredBody {
 }
 
 impl Producer for StoredBody {
-    fn out(&mut self) -> &mut Out {
+    fn pending_output(&mut self) -> &mut Out {
         &mut self.out
     }
 
-    fn ready(&self) -> usize {
+    fn pending_len(&self) -> usize {
         self.out.len()
     }
 
-    fn output_ended(&self) -> bool {
+    fn has_output_ended(&self) -> bool {
         self.cut
             || match &self.rest {
                 Rest::File(part) => part.len == 0,
@@ -83,7 +83,7 @@ impl Producer for StoredBody {
     }
 
     fn drain_ready(&mut self, _most: usize) {
-        if !self.output_ended() {
+        if !self.has_output_ended() {
             self.read();
         }
     }
@@ -92,14 +92,14 @@ impl Producer for StoredBody {
         &'a mut self,
         _client: &'a mut dyn Client,
     ) -> Boxed<'a, Result<OutputEvent, Fault>> {
-        if self.output_ended() {
+        if self.has_output_ended() {
             return Box::pin(ready(Ok(OutputEvent::End)));
         }
         self.read();
         Box::pin(ready(Ok(OutputEvent::Output)))
     }
 
-    fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
+    fn truncation_fault(&mut self) -> Boxed<'_, Option<Fault>> {
         let words = "a file became shorter while it was sent";
         let fault = self.cut.then(|| Fault::Internal(words.into()));
         Box::pin(ready(fault))

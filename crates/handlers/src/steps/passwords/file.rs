@@ -13,7 +13,7 @@ use galgo_spawn::{FileId, trusted_path};
 use rustix::fs::{fstat, stat};
 
 use super::hash::{self, HashScheme};
-use crate::{root::is_local, waiting::for_owner};
+use crate::{root::is_local, waiting::run_for_owner};
 
 /// Limit for the file's size: 16 MiB are some 200,000 users.
 const MOST: u64 = 16 << 20;
@@ -37,25 +37,25 @@ impl Users {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            if let Err(doubt) = users.line(line) {
-                users.doubt(at + 1, &doubt);
+            if let Err(doubt) = users.parse_line(line) {
+                users.add_doubt(at + 1, &doubt);
             }
         }
         users
     }
 
-    fn line(&mut self, line: &str) -> Result<(), String> {
+    fn parse_line(&mut self, line: &str) -> Result<(), String> {
         let Some((name, rest)) = line.split_once(':') else {
             return Err("is not name:hash, and is ignored".into());
         };
         let hash = rest.split(':').next().unwrap_or_default();
-        let Some(kind) = HashScheme::of(hash) else {
+        let Some(kind) = HashScheme::from_hash(hash) else {
             return Err(format!(
                 "the hash of {name:?} is of no kind that galgo takes, and lets nobody in (try: galgo passwd FILE {name})"
             ));
         };
         let hash: Arc<str> = hash.into();
-        let is_known = |sample: &Arc<str>| hash::cost(sample) == hash::cost(&hash);
+        let is_known = |sample: &Arc<str>| hash::cost_prefix(sample) == hash::cost_prefix(&hash);
         if !self.samples.iter().any(is_known) {
             self.samples.push(hash.clone());
         }
@@ -69,7 +69,7 @@ impl Users {
         }
     }
 
-    fn doubt(&mut self, line: usize, words: &str) {
+    fn add_doubt(&mut self, line: usize, words: &str) {
         const SHOWN: usize = 3;
         match self.doubts.len() {
             0..SHOWN => self.doubts.push(format!("line {line}: {words}")),
@@ -79,17 +79,17 @@ impl Users {
     }
 
     /// Returns the hash of a user's password.
-    pub fn hash(&self, name: &str) -> Option<&Arc<str>> {
+    pub fn user_hash(&self, name: &str) -> Option<&Arc<str>> {
         self.hashes.get(name)
     }
 
     /// Returns the hashes that a wrong password of that user is verified against: the user's own first, then a hash of each other
     /// cost.
-    pub(super) fn tried(&self, name: &str) -> Vec<Arc<str>> {
-        let own = self.hash(name);
-        let cost = own.map(|own| hash::cost(own));
+    pub(super) fn hashes_to_try(&self, name: &str) -> Vec<Arc<str>> {
+        let own = self.user_hash(name);
+        let cost = own.map(|own| hash::cost_prefix(own));
         let others = self.samples.iter();
-        let others = others.filter(|sample| Some(hash::cost(sample)) != cost);
+        let others = others.filter(|sample| Some(hash::cost_prefix(sample)) != cost);
         own.into_iter().chain(others).cloned().collect()
     }
 
@@ -131,7 +131,7 @@ impl UsersFile {
     }
 
     /// Returns the users as they were when the file was last read.
-    pub fn last(&self) -> Arc<Users> {
+    pub fn last_users(&self) -> Arc<Users> {
         lock(&self.read).2.clone()
     }
 
@@ -139,20 +139,24 @@ impl UsersFile {
     ///
     /// # Errors
     /// The file has changed, and cannot be read.
-    pub async fn users(self: &Arc<Self>) -> io::Result<Arc<Users>> {
+    pub async fn current_users(self: &Arc<Self>) -> io::Result<Arc<Users>> {
         let own = self.clone();
         if let Some(owner) = self.waits {
             let late = || io::Error::new(io::ErrorKind::TimedOut, "its file system hangs");
-            return for_owner(owner, move || own.now()).await.ok_or_else(late)?;
+            return run_for_owner(owner, move || own.load_users())
+                .await
+                .ok_or_else(late)?;
         }
-        match self.known()? {
+        match self.known_users()? {
             Some((true, users)) => Ok(users),
-            _ => off_loop("passwords", move || own.now()).await.flatten(),
+            _ => off_loop("passwords", move || own.load_users())
+                .await
+                .flatten(),
         }
     }
 
-    fn now(&self) -> io::Result<Arc<Users>> {
-        let known = self.known()?;
+    fn load_users(&self) -> io::Result<Arc<Users>> {
+        let known = self.known_users()?;
         if let Some((true, users)) = known {
             return Ok(users);
         }
@@ -165,8 +169,8 @@ impl UsersFile {
 
     /// Returns the users that were read, if the file is still the same, and whether it has settled. A second change within the
     /// same tick of the clock would not show: until that tick has passed, the flag is false and the file is read each time.
-    fn known(&self) -> io::Result<Option<(bool, Arc<Users>)>> {
-        let now = FileId::of(&stat(&self.path)?);
+    fn known_users(&self) -> io::Result<Option<(bool, Arc<Users>)>> {
+        let now = FileId::from_stat(&stat(&self.path)?);
         let read = lock(&self.read);
         let (id, settled, users) = &*read;
         Ok((*id == now).then(|| (*settled, users.clone())))
@@ -181,7 +185,7 @@ impl UsersFile {
 
 fn read(path: &Path) -> io::Result<(FileId, Arc<Users>)> {
     let file = trusted_path::read(path)?;
-    let id = FileId::of(&fstat(&file)?);
+    let id = FileId::from_stat(&fstat(&file)?);
     let mut text = Vec::new();
     if file.take(MOST + 1).read_to_end(&mut text)? as u64 > MOST {
         return Err(io::Error::other("is larger than 16M"));
@@ -201,9 +205,9 @@ mod tests {
         );
         let costs = |name: &str| {
             let mut costs: Vec<_> = users
-                .tried(name)
+                .hashes_to_try(name)
                 .iter()
-                .map(|h| hash::cost(h).to_owned())
+                .map(|h| hash::cost_prefix(h).to_owned())
                 .collect();
             costs.sort();
             costs
@@ -212,12 +216,12 @@ mod tests {
         for name in ["ada", "bob", "cy", "dan", "eve", "fay", "nobody"] {
             assert_eq!(costs(name), all, "{name}");
             assert_eq!(
-                users.tried(name).first() == users.hash(name),
+                users.hashes_to_try(name).first() == users.user_hash(name),
                 name != "nobody",
                 "{name}"
             );
         }
-        assert!(Users::default().tried("ada").is_empty());
+        assert!(Users::default().hashes_to_try("ada").is_empty());
     }
 
     #[test]
@@ -225,9 +229,9 @@ mod tests {
         let users = Users::parse(
             "# people\n\nada:$2y$05$abc\nbob:$apr1$x$y:more\nada:$6$later\r\nplain:secret\nnothing\n: \n",
         );
-        assert_eq!(users.hash("ada").map(|h| &**h), Some("$2y$05$abc"));
-        assert_eq!(users.hash("bob").map(|h| &**h), Some("$apr1$x$y"));
-        assert!(users.hash("plain").is_none() && users.hash("").is_none());
+        assert_eq!(users.user_hash("ada").map(|h| &**h), Some("$2y$05$abc"));
+        assert_eq!(users.user_hash("bob").map(|h| &**h), Some("$apr1$x$y"));
+        assert!(users.user_hash("plain").is_none() && users.user_hash("").is_none());
         let doubts = users.doubts.join("\n");
         for words in [
             "line 4: the hash of \"bob\" is weak",

@@ -23,7 +23,7 @@ pub enum HashScheme {
 
 impl HashScheme {
     /// Finds the scheme by the beginning of a hash; `None` if galgo does not support it.
-    pub fn of(hash: &str) -> Option<Self> {
+    pub fn from_hash(hash: &str) -> Option<Self> {
         const BEGINS: [(&str, HashScheme); 12] = [
             ("$2y$", HashScheme::Bcrypt),
             ("$2b$", HashScheme::Bcrypt),
@@ -53,8 +53,8 @@ const MD5: &str = "$1$";
 const SHA: &str = "{SHA}";
 
 /// Returns the part of a hash that tells how long verifying takes: its scheme and parameters, without salt and digest.
-pub(super) fn cost(hash: &str) -> &str {
-    let parts = match HashScheme::of(hash) {
+pub(super) fn cost_prefix(hash: &str) -> &str {
+    let parts = match HashScheme::from_hash(hash) {
         Some(HashScheme::Sha1) => return SHA,
         // Keep only the cost: the letter of the version before it does not change the time.
         Some(HashScheme::Bcrypt) => {
@@ -67,16 +67,18 @@ pub(super) fn cost(hash: &str) -> &str {
 
 /// Returns whether the password fits the hash. Verifying takes as long as the hash demands, for any password: do not call it on
 /// an event loop.
-pub fn verify(password: &[u8], hash: &str) -> bool {
-    match HashScheme::of(hash) {
+pub fn verify_password(password: &[u8], hash: &str) -> bool {
+    match HashScheme::from_hash(hash) {
         // Bytes after the 72nd do not count, as in other servers. `galgo passwd` makes no hash of a longer password.
         Some(HashScheme::Bcrypt) => bcrypt::verify(password, hash).unwrap_or(false),
         Some(HashScheme::Argon2) => Argon2::default().verify_password(password, hash).is_ok(),
         Some(HashScheme::ShaCrypt) => ShaCrypt::default().verify_password(password, hash).is_ok(),
-        Some(HashScheme::Md5) => md5_crypt(password, hash).is_some_and(|own| equal(&own, hash)),
+        Some(HashScheme::Md5) => {
+            md5_crypt(password, hash).is_some_and(|own| equals_in_constant_time(&own, hash))
+        }
         Some(HashScheme::Sha1) => {
             let own = BASE64_STANDARD.encode(Sha1::digest(password));
-            equal(&own, &hash[SHA.len()..])
+            equals_in_constant_time(&own, &hash[SHA.len()..])
         }
         None => false,
     }
@@ -91,7 +93,7 @@ const BCRYPT_LONGEST: usize = 72;
 ///
 /// # Errors
 /// In words: bcrypt would ignore a part of the password, or the system gives no random numbers.
-pub fn make(password: &[u8], argon2: bool) -> Result<String, String> {
+pub fn hash_password(password: &[u8], argon2: bool) -> Result<String, String> {
     if argon2 {
         let made = Argon2::default().hash_password(password);
         return made.map(|hash| hash.to_string()).map_err(|e| e.to_string());
@@ -108,7 +110,7 @@ pub fn make(password: &[u8], argon2: bool) -> Result<String, String> {
     Ok(made.format_for_version(bcrypt::Version::TwoY))
 }
 
-fn equal(a: &str, b: &str) -> bool {
+fn equals_in_constant_time(a: &str, b: &str) -> bool {
     let differ = a.bytes().zip(b.bytes()).fold(0, |all, (a, b)| all | a ^ b);
     a.len() == b.len() && differ == 0
 }
@@ -150,11 +152,11 @@ fn md5_crypt(password: &[u8], hash: &str) -> Option<String> {
         next.update(if odd { &sum[..] } else { password });
         sum = next.finalize();
     }
-    Some(format!("{magic}{salt}${}", encoded(&sum.into())))
+    Some(format!("{magic}{salt}${}", encode_digest(&sum.into())))
 }
 
 /// Encodes a sum in the base64 of crypt(3), in md5-crypt's order of bytes.
-fn encoded(sum: &[u8; 16]) -> String {
+fn encode_digest(sum: &[u8; 16]) -> String {
     const LETTERS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let mut text = String::with_capacity(22);
     let mut push = |mut bits: usize, letters: usize| {
@@ -189,27 +191,27 @@ mod tests {
             ),
             ("secret", "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ="),
         ] {
-            assert!(verify(password.as_bytes(), hash), "{hash}");
-            assert!(!verify(b"Secret", hash), "{hash}");
+            assert!(verify_password(password.as_bytes(), hash), "{hash}");
+            assert!(!verify_password(b"Secret", hash), "{hash}");
         }
     }
 
     #[test]
     fn own_hashes() {
         for argon2 in [false, true] {
-            let hash = make(b"secret", argon2).unwrap();
+            let hash = hash_password(b"secret", argon2).unwrap();
             assert!(
-                verify(b"secret", &hash) && !verify(b"secre", &hash),
+                verify_password(b"secret", &hash) && !verify_password(b"secre", &hash),
                 "{hash}"
             );
-            assert!(!HashScheme::of(&hash).unwrap().is_weak());
-            assert_ne!(hash, make(b"secret", argon2).unwrap());
+            assert!(!HashScheme::from_hash(&hash).unwrap().is_weak());
+            assert_ne!(hash, hash_password(b"secret", argon2).unwrap());
         }
-        assert!(make(&[b'x'; 73], false).is_err());
-        let longest = make(&[b'x'; 72], false).unwrap();
-        assert!(verify(&[b'x'; 72], &longest) && !verify(&[b'x'; 71], &longest));
-        let long = make(&[b'x'; 73], true).unwrap();
-        assert!(verify(&[b'x'; 73], &long) && !verify(&[b'x'; 72], &long));
+        assert!(hash_password(&[b'x'; 73], false).is_err());
+        let longest = hash_password(&[b'x'; 72], false).unwrap();
+        assert!(verify_password(&[b'x'; 72], &longest) && !verify_password(&[b'x'; 71], &longest));
+        let long = hash_password(&[b'x'; 73], true).unwrap();
+        assert!(verify_password(&[b'x'; 73], &long) && !verify_password(&[b'x'; 72], &long));
     }
 
     #[test]
@@ -229,7 +231,7 @@ mod tests {
             "{SHA}",
         ] {
             for password in ["", "secret"] {
-                assert!(!verify(password.as_bytes(), hash), "{hash}");
+                assert!(!verify_password(password.as_bytes(), hash), "{hash}");
             }
         }
     }

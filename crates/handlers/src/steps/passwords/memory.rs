@@ -37,7 +37,12 @@ impl VerifiedPasswords {
 
     /// Returns the mark of these credentials. A changed hash in the file makes another mark: the old password is forgotten at
     /// once.
-    pub(super) fn mark(&self, user: &str, hash: &str, password: &[u8]) -> CredentialDigest {
+    pub(super) fn digest_credentials(
+        &self,
+        user: &str,
+        hash: &str,
+        password: &[u8],
+    ) -> CredentialDigest {
         let mut mac = Blake2sMac256::new(&self.key.into());
         for part in [user.as_bytes(), hash.as_bytes(), password] {
             mac.update(&(part.len() as u64).to_le_bytes());
@@ -46,11 +51,11 @@ impl VerifiedPasswords {
         mac.finalize_fixed().into()
     }
 
-    pub(super) fn knows(&self, mark: &CredentialDigest) -> bool {
+    pub(super) fn is_verified(&self, mark: &CredentialDigest) -> bool {
         lock(&self.right).contains(mark)
     }
 
-    pub(super) fn keep(&self, mark: CredentialDigest) {
+    pub(super) fn keep_verified(&self, mark: CredentialDigest) {
         let mut right = lock(&self.right);
         if right.len() >= MOST {
             right.clear();
@@ -66,19 +71,19 @@ mod tests {
     #[test]
     fn each_part_counts() {
         let memory = VerifiedPasswords::new().unwrap();
-        let mark = memory.mark("ada", "$2y$x", b"secret");
-        memory.keep(mark);
-        assert!(memory.knows(&memory.mark("ada", "$2y$x", b"secret")));
+        let mark = memory.digest_credentials("ada", "$2y$x", b"secret");
+        memory.keep_verified(mark);
+        assert!(memory.is_verified(&memory.digest_credentials("ada", "$2y$x", b"secret")));
         for other in [
-            memory.mark("ad", "a$2y$x", b"secret"),
-            memory.mark("ada", "$2y$xs", b"ecret"),
-            memory.mark("ada", "$2y$y", b"secret"),
-            memory.mark("ada", "$2y$x", b"Secret"),
+            memory.digest_credentials("ad", "a$2y$x", b"secret"),
+            memory.digest_credentials("ada", "$2y$xs", b"ecret"),
+            memory.digest_credentials("ada", "$2y$y", b"secret"),
+            memory.digest_credentials("ada", "$2y$x", b"Secret"),
             VerifiedPasswords::new()
                 .unwrap()
-                .mark("ada", "$2y$x", b"secret"),
+                .digest_credentials("ada", "$2y$x", b"secret"),
         ] {
-            assert!(!memory.knows(&other));
+            assert!(!memory.is_verified(&other));
         }
     }
 
@@ -86,7 +91,7 @@ mod tests {
     fn it_does_not_grow_without_end() {
         let memory = VerifiedPasswords::new().unwrap();
         for n in 0..3 * MOST {
-            memory.keep(memory.mark("a", "b", &n.to_le_bytes()));
+            memory.keep_verified(memory.digest_credentials("a", "b", &n.to_le_bytes()));
         }
         assert!(memory.right.lock().unwrap().len() <= MOST);
     }

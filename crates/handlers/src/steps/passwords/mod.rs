@@ -22,7 +22,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use galgo_io::off_loop::off_loop;
 use galgo_proto::{Fields, h1::Head};
 use galgo_service::{body::Response, fault::Fault, log::Level, request::Request};
-use galgo_spawn::readable::denied;
+use galgo_spawn::readable::explain_denied;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::{context::Context, status};
@@ -80,13 +80,13 @@ impl Passwords {
 
     /// Describes, in words, problems with the file.
     pub fn doubts(&self) -> Vec<String> {
-        let users = self.file.last();
+        let users = self.file.last_users();
         let mut doubts = users.doubts.clone();
         if users.is_empty() {
             doubts.push("names no user: nobody may come in".into());
         }
         let missing = self.allowed.iter().flatten();
-        let missing = missing.filter(|name| users.hash(name).is_none());
+        let missing = missing.filter(|name| users.user_hash(name).is_none());
         doubts.extend(missing.map(|name| format!("has no user {name:?}, whom `require` names")));
         doubts
     }
@@ -95,24 +95,24 @@ impl Passwords {
     ///
     /// # Errors
     /// The file cannot be read, or too many passwords wait to be verified.
-    pub async fn ask(
+    pub async fn check_credentials(
         &self,
         cx: Context<'_>,
         request: &mut Request<'_>,
         head: &Head,
     ) -> Result<Option<Response>, Fault> {
         let Some(shown) = credentials(&head.fields) else {
-            return Ok(Some(self.denied(cx, request)));
+            return Ok(Some(self.deny_request(cx, request)));
         };
-        let users = self.file.users().await.map_err(|e| {
+        let users = self.file.current_users().await.map_err(|e| {
             let path = self.path();
             Fault::Internal(match e.kind() {
-                io::ErrorKind::PermissionDenied => denied(path),
+                io::ErrorKind::PermissionDenied => explain_denied(path),
                 _ => format!("passwords: {}: {e}", path.display()),
             })
         })?;
         if !self.is_right(cx, request, &users, &shown).await? {
-            return Ok(Some(self.denied(cx, request)));
+            return Ok(Some(self.deny_request(cx, request)));
         }
         request.entry.borrow_mut().user = Some(shown.user.as_str().into());
         let user = shown.user.into_bytes();
@@ -130,32 +130,38 @@ impl Passwords {
         users: &Users,
         shown: &Credentials,
     ) -> Result<bool, Fault> {
-        let known = users.hash(&shown.user);
+        let known = users.user_hash(&shown.user);
         let allowed = self.allowed.as_ref();
         let may = known.is_some() && allowed.is_none_or(|names| names.contains(&shown.user));
-        let tried = users.tried(&shown.user);
+        let tried = users.hashes_to_try(&shown.user);
         let Some(first) = tried.first() else {
             return Ok(false);
         };
         // The mark of an unknown name is never kept.
-        let mark = self.memory.mark(&shown.user, first, &shown.password);
-        if may && self.memory.knows(&mark) {
+        let mark = self
+            .memory
+            .digest_credentials(&shown.user, first, &shown.password);
+        if may && self.memory.is_verified(&mark) {
             return Ok(true);
         }
         let gate = &cx.shared.gate;
         let busy = |_| Fault::Busy("no password was verified within queue_wait");
         let wait = cx.shared.queue_wait;
         let peer = request.peer();
-        let turn = timeout(wait, gate.turn(peer)).await.map_err(busy)??;
+        let turn = timeout(wait, gate.await_turn(peer)).await.map_err(busy)??;
         // Meanwhile another request of the same page may have verified this password.
-        if may && self.memory.knows(&mark) {
+        if may && self.memory.is_verified(&mark) {
             return Ok(true);
         }
         let late = Instant::now() + DELAY;
-        let permit = timeout(wait, gate.permit(peer)).await.map_err(busy)?;
+        let permit = timeout(wait, gate.acquire_permit(peer))
+            .await
+            .map_err(busy)?;
         let (password, is_known) = (shown.password.clone(), known.is_some());
         let verified = off_loop("passwords", move || {
-            let mut tried = tried.iter().map(|hash| hash::verify(&password, hash));
+            let mut tried = tried
+                .iter()
+                .map(|hash| hash::verify_password(&password, hash));
             let fits = is_known && tried.next() == Some(true);
             // A wrong password takes as long as for any other name.
             let _others = (!fits).then(|| tried.fold(false, BitOr::bitor));
@@ -166,8 +172,8 @@ impl Passwords {
             .await
             .map_err(|e| Fault::Internal(format!("passwords: {e}")))?;
         if fits && may {
-            self.memory.keep(mark);
-            gate.fitted(peer);
+            self.memory.keep_verified(mark);
+            gate.record_success(peer);
             return Ok(true);
         }
         let why = match (known, fits) {
@@ -175,23 +181,23 @@ impl Passwords {
             (Some(_), false) => "wrong password",
             (Some(_), true) => "`require` does not name this user",
         };
-        gate.failed(peer);
-        failed(cx, request, &shown.user, why);
+        gate.record_failure(peer);
+        log_failure(cx, request, &shown.user, why);
         sleep_until(late).await;
         drop(turn);
         Ok(false)
     }
 
-    fn denied(&self, cx: Context<'_>, request: &Request<'_>) -> Response {
-        let response = Response::new(401).with("WWW-Authenticate", &self.challenge);
+    fn deny_request(&self, cx: Context<'_>, request: &Request<'_>) -> Response {
+        let response = Response::new(401).with_field("WWW-Authenticate", &self.challenge);
         status::add_page(cx, request, response, None)
     }
 }
 
 /// Logs the line that tools such as fail2ban look for (docs/configuration.md). The address stands before any text that the client
 /// chose.
-fn failed(cx: Context<'_>, request: &Request<'_>, user: &str, why: &str) {
-    let about = format!("[{}]", &*request.id().text());
+fn log_failure(cx: Context<'_>, request: &Request<'_>, user: &str, why: &str) {
+    let about = format!("[{}]", &*request.id().to_base32());
     let remote = &request.link.remote;
     let words = format!("password failed for {remote}: {why}: {user:?}");
     cx.resources.errors.write(Level::Warn, &about, &words);
@@ -199,7 +205,7 @@ fn failed(cx: Context<'_>, request: &Request<'_>, user: &str, why: &str) {
 
 /// Reads the credentials of a request; `None` if there are none, or if they cannot be right.
 fn credentials(fields: &Fields) -> Option<Credentials> {
-    let mut all = fields.all("authorization");
+    let mut all = fields.all_values("authorization");
     let (Some(field), None) = (all.next(), all.next()) else {
         return None;
     };

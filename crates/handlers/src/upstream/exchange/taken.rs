@@ -7,7 +7,7 @@ use std::{
 };
 
 use galgo_io::{sock::Sock, tick};
-use galgo_spawn::unacknowledged;
+use galgo_spawn::unacknowledged_bytes;
 use tokio::time::Instant;
 
 /// Least and greatest time for a worker to take a request: a process that others slow down is not a stopped process.
@@ -54,7 +54,7 @@ pub(super) fn poll_untaken(
     };
     ready!(waiting.poll_late(cx));
     *untaken = None;
-    match unacknowledged(conn) {
+    match unacknowledged_bytes(conn) {
         Ok(1..) => Poll::Ready(()),
         _ => Poll::Pending,
     }

@@ -4,7 +4,7 @@ use std::pin::Pin;
 
 use galgo_service::{client::Client, fault::Fault, producer::OutputEvent};
 
-use super::{Exchange, open, pump};
+use super::{Exchange, open_link, pump_request};
 
 impl Exchange {
     /// Receives output while `io` waits for a client that did not take everything at once.
@@ -13,10 +13,16 @@ impl Exchange {
         client: &mut dyn Client,
         mut io: Pin<&mut dyn Future<Output = ()>>,
     ) -> Result<(), Fault> {
-        while let Some(link) = open(&self.link) {
-            let pump = pump(&mut self.sending, &mut self.clocks, &link.conn, client);
+        while let Some(link) = open_link(&self.link) {
+            let pump = pump_request(&mut self.sending, &mut self.clocks, &link.conn, client);
             let (spill, raw) = (&mut self.spill, self.out.buffer());
-            let gathered = async { spill.begin(Some(&link.conn)).await.read_later(raw).await };
+            let gathered = async {
+                spill
+                    .await_spilling(Some(&link.conn))
+                    .await
+                    .read_later(raw)
+                    .await
+            };
             let read = tokio::select! {
                 biased;
                 () = &mut io => return Ok(()),
@@ -27,7 +33,7 @@ impl Exchange {
                 }
                 read = gathered => read,
             };
-            self.clocks.moved();
+            self.clocks.record_move();
             self.receive(read);
             self.spill_received();
         }
@@ -45,25 +51,28 @@ impl Exchange {
     fn spill_received(&mut self) {
         for mut part in self.out.parts() {
             while !part.is_empty() {
-                let back = self.spill.back();
+                let back = self.spill.back_buffer();
                 let (now, rest) = part.split_at(part.len().min(back.capacity() - back.len()));
                 back.extend_from_slice(now);
                 part = rest;
             }
         }
-        self.out.clear();
+        self.out.clear_seen();
     }
 
     /// Moves the next spilled output to `out`, which is sent.
-    pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
-        if let Some(link) = open(&self.link) {
-            let pump = pump(&mut self.sending, &mut self.clocks, &link.conn, client);
+    pub(super) async fn pull_spilled(
+        &mut self,
+        client: &mut dyn Client,
+    ) -> Result<OutputEvent, Fault> {
+        if let Some(link) = open_link(&self.link) {
+            let pump = pump_request(&mut self.sending, &mut self.clocks, &link.conn, client);
             return tokio::select! {
                 biased;
-                pulled = self.spill.pull(&mut self.out) => pulled,
+                pulled = self.spill.pull_piece(&mut self.out) => pulled,
                 ended = pump => ended.map(|()| OutputEvent::HalfClosed),
             };
         }
-        self.spill.pull(&mut self.out).await
+        self.spill.pull_piece(&mut self.out).await
     }
 }

@@ -41,7 +41,7 @@ enum Next {
 
 /// Returns the identity of some file.
 fn version() -> FileId {
-    FileId::of(&rustix::fs::stat("/").unwrap())
+    FileId::from_stat(&rustix::fs::stat("/").unwrap())
 }
 
 /// Plays the events. Returns the next task for a program that was last requested `idle` ago.

@@ -11,7 +11,7 @@ fn decode<'a>(
     let (mut data, mut left) = (Vec::new(), None);
     for mut input in pieces {
         while left.is_none() {
-            match body.step(input)? {
+            match body.next_chunk(input)? {
                 Parsed::Partial => break,
                 Parsed::Complete(Chunk::Data(n), used) => {
                     assert!(n >= 1);
@@ -82,7 +82,7 @@ fn s7_1_sizes_are_up_to_16_hexadecimal_digits() {
     ]);
     assert_eq!(whole("0000000000000001\r\na\r\n0\r\n\r\n").unwrap().0, b"a");
     let mut body = Chunked::default();
-    let step = body.step(b"ffffffffffffffff\r\nab").unwrap();
+    let step = body.next_chunk(b"ffffffffffffffff\r\nab").unwrap();
     assert_eq!(step, Parsed::Complete(Chunk::Data(2), 18));
     assert_eq!(body.state, ChunkedState::Data(u64::MAX - 2));
 }
@@ -185,13 +185,16 @@ fn s7_1_2_trailers_are_checked_bounded_and_discarded() {
 fn an_end_and_an_error_stay() {
     let mut body = Chunked::default();
     assert_eq!(
-        body.step(b"0\r\n\r\nrest"),
+        body.next_chunk(b"0\r\n\r\nrest"),
         Ok(Parsed::Complete(Chunk::End, 5))
     );
-    assert_eq!(body.step(b"rest"), Ok(Parsed::Complete(Chunk::End, 0)));
+    assert_eq!(
+        body.next_chunk(b"rest"),
+        Ok(Parsed::Complete(Chunk::End, 0))
+    );
     let mut body = Chunked::default();
-    let e = body.step(b"x").unwrap_err();
-    assert_eq!(body.step(b"0\r\n\r\n"), Err(e));
+    let e = body.next_chunk(b"x").unwrap_err();
+    assert_eq!(body.next_chunk(b"0\r\n\r\n"), Err(e));
 }
 
 /// Cuts `bytes` into pieces of the lengths in `cuts`, over and over.

@@ -8,7 +8,7 @@ mod framing;
 /// Handles arriving bytes as a server does: scans, then parses the head.
 fn read(head: &[u8]) -> Result<Head, HeadError> {
     let limits = HeadLimits::default();
-    let end = HeadScan::default().scan(head, &limits)?;
+    let end = HeadScan::default().scan_head(head, &limits)?;
     assert_eq!(end, Some(head.len()), "{}", head.escape_ascii());
     Head::parse(head, &limits)
 }
@@ -171,7 +171,7 @@ fn bare_lf_or_cr_anywhere_in_the_head() {
             bad.remove(gone);
             // A CR at the very end waits for its LF.
             if at + 2 < good.len() || kept == "LF" {
-                let got = HeadScan::default().scan(&bad, &limits);
+                let got = HeadScan::default().scan_head(&bad, &limits);
                 assert_eq!(got.map_err(|e| e.status), Err(400), "{kept} alone at {at}");
             }
             let got = Head::parse(&bad, &limits).map_err(|e| e.status);
@@ -255,13 +255,13 @@ fn s3_2_2_the_host_of_an_absolute_target_counts() {
         assert_eq!(h.target.raw, "/x");
         // Programs see no other host in HTTP_HOST.
         assert_eq!(
-            h.fields.all("host").collect::<Vec<_>>(),
+            h.fields.all_values("host").collect::<Vec<_>>(),
             [b"A.example:81"],
             "{field}"
         );
     }
     let h = read(b"GET http://a/ HTTP/1.0\r\n\r\n").unwrap();
-    assert_eq!(h.fields.first("host"), Some(&b"a"[..]));
+    assert_eq!(h.fields.first_value("host"), Some(&b"a"[..]));
     refused(
         400,
         &[
@@ -301,8 +301,8 @@ fn s5_field_lines() {
         ],
     );
     let h = with("X: \u{e9}\tq \r\nY:z\r\n").unwrap();
-    assert_eq!(h.fields.first("x"), Some("\u{e9}\tq".as_bytes()));
-    assert_eq!(h.fields.first("y"), Some(&b"z"[..]));
+    assert_eq!(h.fields.first_value("x"), Some("\u{e9}\tq".as_bytes()));
+    assert_eq!(h.fields.first_value("y"), Some(&b"z"[..]));
 }
 
 #[test]
@@ -406,13 +406,13 @@ proptest! {
         let start: &[u8] = if request_line { b"GET / HTTP/1.1\r\nHost: a\r\n" } else { b"" };
         let buf = [start, &tail].concat();
         let limits = HeadLimits { bytes, fields: 8, target: 16, encoded_slash: false };
-        let whole = HeadScan::default().scan(&buf, &limits);
+        let whole = HeadScan::default().scan_head(&buf, &limits);
         let mut scan = HeadScan::default();
         let mut split = Ok(None);
         let mut have = 0;
         for cut in cuts.iter().cycle() {
             have = buf.len().min(have + cut);
-            split = scan.scan(&buf[..have], &limits);
+            split = scan.scan_head(&buf[..have], &limits);
             if have == buf.len() || split != Ok(None) {
                 break;
             }

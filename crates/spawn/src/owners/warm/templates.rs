@@ -136,7 +136,7 @@ impl HelperTemplates {
         let children: Vec<_> = children.into_iter().map(|c| (c, both())).collect();
         // Do this before reading any message: a request that came after a change must not meet a template made before it.
         if let Some(watch) = &self.watch {
-            watch.look(TemplateOrigin::retire);
+            watch.for_each_changed(TemplateOrigin::retire);
             let is_remounted = ready.nth(1).unwrap_or(false);
             look_at_unheard(watch, is_remounted, &mut self.looked);
         }
@@ -217,12 +217,12 @@ impl HelperTemplates {
                     .map_err(|e| (NoTemplate::NotNow, Unwatched::Unable(e).to_string()))?,
             ),
         };
-        let kept = watch.keep(&loaded, &made.origin, own, made.began);
+        let kept = watch.watch_template(&loaded, &made.origin, own, made.began);
         kept.map_err(|e| match e {
             Unwatched::Unable(_) => (NoTemplate::NotNow, e.to_string()),
             Unwatched::Changed(_) => (NoTemplate::Changed, e.to_string()),
         })?;
-        TemplateReport::left(&loaded.left)
+        TemplateReport::left_modules(&loaded.left)
             .iter()
             .for_each(|left| made.tell(left));
         let usable = loaded.obstacle.is_none();
@@ -261,7 +261,7 @@ impl HelperTemplates {
         match received {
             Err(Errno::AGAIN | Errno::INTR) => self.made.push(made),
             Ok((n, fds)) if made.told == TemplateProgress::Stopped => {
-                let named = buffer.get(..n).and_then(|m| idle.named(m, fds));
+                let named = buffer.get(..n).and_then(|m| idle.take_named(m, fds));
                 let Some((socket, PREFORK, [])) = named else {
                     return;
                 };
@@ -289,16 +289,16 @@ impl HelperTemplates {
         stdio: [&OwnedFd; 3],
         socket: HelperEnd,
     ) {
-        let began = dates::now();
+        let began = dates::file_time_now();
         match self.started(terms, direct, order, stdio) {
             Err((why, words)) => {
-                socket.tell(&TemplateReport::None(why, words).encode(), &[]);
+                socket.send_report(&TemplateReport::None(why, words).encode(), &[]);
             }
             Ok((template, wanted)) => {
                 let started = TemplateReport::Started(wanted.kind, template.child.pid());
                 let named = terms.own_ids.then(|| template.child.as_fd());
                 let fds: Vec<_> = named.into_iter().collect();
-                socket.tell(&started.encode(), &fds);
+                socket.send_report(&started.encode(), &fds);
                 self.made.push(HeldTemplate {
                     template,
                     socket,
@@ -327,9 +327,9 @@ impl HelperTemplates {
         let start = TemplateStart::new(&mut launch, wanted.kind, order.uses, modules, stdio);
         let start = start.map_err(not_now)?;
         let more: Vec<_> = launch.more.iter().map(AsFd::as_fd).collect();
-        let child = direct.start(&Start {
+        let child = direct.start_program(&Start {
             more: &more,
-            ..launch.start(stdio)
+            ..launch.as_start(stdio)
         });
         let child = child.map_err(not_now)?;
         let strict = terms.remit.terms.strict.is_some();
@@ -355,12 +355,12 @@ impl HelperTemplates {
             program: order.program.clone(),
             ..StartOrder::default()
         };
-        let program = CheckedProgram::of(&asked, remit, terms.uid);
+        let program = CheckedProgram::from_order(&asked, remit, terms.uid);
         let mut program = program.map_err(|why| not_now(why.to_string()))?;
         program.env = env;
         let interpreter = remit.interpreter(order.program.as_bytes());
         let kind = match interpreter {
-            None => inspect::kind(Path::new(OsStr::from_bytes(program.path.as_bytes()))),
+            None => inspect::detect_kind(Path::new(OsStr::from_bytes(program.path.as_bytes()))),
             Some(interpreter) => inspect::kind_by_interpreter(interpreter),
         };
         let kind = kind.map_err(|Unfit { why, passes }| {
@@ -381,7 +381,10 @@ impl HelperTemplates {
             None => (Vec::new(), false),
             Some(known) => {
                 let since = order.since.min(known.since);
-                (known.search.trusted(kind, &order.modules, since), true)
+                (
+                    known.search.trusted_names(kind, &order.modules, since),
+                    true,
+                )
             }
         };
         let wanted = Wanted {
@@ -390,7 +393,7 @@ impl HelperTemplates {
             modules,
             knows,
         };
-        Ok((program.launch(terms), wanted))
+        Ok((program.into_launch(terms), wanted))
     }
 }
 
@@ -418,6 +421,6 @@ fn sees_itself() -> bool {
 impl HeldTemplate {
     /// Sends a report. A server that does not hear it, or has no room for it, drops the template.
     fn tell(&self, report: &TemplateReport) {
-        self.socket.tell(&report.encode(), &[]);
+        self.socket.send_report(&report.encode(), &[]);
     }
 }

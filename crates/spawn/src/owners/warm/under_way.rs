@@ -2,7 +2,7 @@
 
 use crate::{
     remote::{
-        child::number,
+        child::pid_of_pidfd,
         connection::ProgramConnection,
         template::RemoteTemplate,
         template_message::{NoTemplate, REPORT, TemplateReport, TemplateStop},
@@ -67,7 +67,7 @@ impl TemplateUnderWay {
             let report = buffer.get(..n).and_then(TemplateReport::decode);
             match report.ok_or_else(lost)? {
                 TemplateReport::Started(kind, pid) => {
-                    let pid = fds.first().map_or(pid, number);
+                    let pid = fds.first().map_or(pid, pid_of_pidfd);
                     self.started = Some((kind, pid));
                 }
                 TemplateReport::Holds => self.holds = true,
@@ -109,7 +109,7 @@ impl TemplateUnderWay {
             ..LoadedTemplate::default()
         };
         let template = RemoteTemplate::new(self.connection, (kind, pid), self.uses);
-        let template = Template::remote(template);
+        let template = Template::from_remote(template);
         Some(StoppedTemplate {
             template,
             loaded,

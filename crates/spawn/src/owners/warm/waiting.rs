@@ -12,7 +12,7 @@ use crate::{
     },
     template::{
         ChildRequest, Uses,
-        preforked::{OwnPreforked, has_taken},
+        preforked::{OwnPreforked, has_read_request},
     },
 };
 use rustix::io::Errno;
@@ -149,8 +149,8 @@ impl WaitingProcess {
             stage,
         } = self;
         let stage = match stage {
-            PreforkedStage::Coming(mut child) => match child.ready() {
-                Ok(true) if socket.tell(&ProgramReport::Waits.encode(), &[]) => {
+            PreforkedStage::Coming(mut child) => match child.is_ready() {
+                Ok(true) if socket.send_report(&ProgramReport::Waits.encode(), &[]) => {
                     PreforkedStage::Waits(child)
                 }
                 Ok(false) => PreforkedStage::Coming(child),
@@ -158,7 +158,7 @@ impl WaitingProcess {
             },
             // A process that waits says nothing, so it has ended.
             PreforkedStage::Waits(_) => return PreforkedEvent::Over,
-            PreforkedStage::Begins(child, taken) => match has_taken(&taken) {
+            PreforkedStage::Begins(child, taken) => match has_read_request(&taken) {
                 Ok(true) => return runs(child, socket, terms),
                 Ok(false) => PreforkedStage::Begins(child, taken),
                 Err(_) => return PreforkedEvent::Over,
@@ -190,7 +190,7 @@ impl WaitingProcess {
         let program = match program(&order, &self.origin, terms) {
             Ok(program) => program,
             Err(why) => {
-                self.socket.tell(&why.report().encode(), &[]);
+                self.socket.send_report(&why.into_report().encode(), &[]);
                 return PreforkedEvent::Over;
             }
         };
@@ -208,7 +208,7 @@ impl WaitingProcess {
             learn: false,
         };
         // A cold start takes requests that do not fit into a message.
-        match child.start(&request, report) {
+        match child.give_request(&request, report) {
             Err(_) => PreforkedEvent::Over,
             Ok((child, _)) if self.origin.uses == Uses::Many => runs(child, self.socket, terms),
             Ok((child, taken)) => PreforkedEvent::Waits(Self {
@@ -225,9 +225,9 @@ fn program(
     origin: &TemplateOrigin,
     terms: &HelperTerms<'_>,
 ) -> Result<CheckedProgram, NotChecked> {
-    let program = CheckedProgram::of(order, terms.remit, terms.uid)?;
+    let program = CheckedProgram::from_order(order, terms.remit, terms.uid)?;
     match origin.serves(&program) {
-        true if program.env.fits().is_ok() => Ok(program),
+        true if program.env.check_size().is_ok() => Ok(program),
         true => Err("a variable is longer than any program takes".into()),
         false => Err("its template is of another program".into()),
     }

@@ -30,7 +30,7 @@ pub(super) struct Findings {
 
 impl Rounds {
     /// Returns a warm answer that differs from the cold answers in one part, if all cold answers agree in this part.
-    fn odd(&self, at: usize) -> Option<&Answered> {
+    fn differing_warm_answer(&self, at: usize) -> Option<&Answered> {
         let cold = &self.cold[0].parts[at];
         let other = |a: &&Answered| a.parts[at] != *cold;
         if self.cold.iter().any(|c| other(&c)) {
@@ -42,22 +42,27 @@ impl Rounds {
 
     /// Returns whether there is a difference to confirm.
     pub(super) fn is_suspicious(&self) -> bool {
-        (0..PARTS.len()).any(|at| self.odd(at).is_some())
+        (0..PARTS.len()).any(|at| self.differing_warm_answer(at).is_some())
     }
 }
 
 impl Findings {
     /// Compares the answers to a method. `again` holds the answers of a second later, if there were any: only a difference
     /// that came back counts, because a clock or a race differs once.
-    pub(super) fn note(&mut self, method: &str, first: &Rounds, again: Option<&Rounds>) {
+    pub(super) fn record_differences(
+        &mut self,
+        method: &str,
+        first: &Rounds,
+        again: Option<&Rounds>,
+    ) {
         for (at, part) in PARTS.iter().enumerate() {
             let value = &first.cold[0].parts[at];
             let colds = first.cold.iter().chain(again.iter().flat_map(|a| &a.cold));
             let mut colds = colds.map(|a| &a.parts[at]);
             if colds.any(|cold| cold != value) {
                 self.vary.push(format!("{part} of {method}"));
-            } else if first.odd(at).is_some()
-                && let Some(warm) = again.and_then(|a| a.odd(at))
+            } else if first.differing_warm_answer(at).is_some()
+                && let Some(warm) = again.and_then(|a| a.differing_warm_answer(at))
             {
                 let (cold, warm) = differing(value, &warm.parts[at]);
                 let said = format!("{part} of {method}: cold {cold:?}, warm {warm:?}");
@@ -67,7 +72,7 @@ impl Findings {
     }
 
     /// Returns the report, and whether anything differs.
-    pub(super) fn said(&self, name: &str, gets: &Rounds, is_set: bool) -> (String, bool) {
+    pub(super) fn build_report(&self, name: &str, gets: &Rounds, is_set: bool) -> (String, bool) {
         let (cold, warm) = (median(&gets.cold), median(&gets.warm));
         let differs = !self.differences.is_empty();
         let verdict = match () {
@@ -137,8 +142,8 @@ mod tests {
         assert!(odd.is_suspicious() && !same.is_suspicious() && !varying.is_suspicious());
         let says = |first: &Rounds, again: Option<&Rounds>| {
             let mut findings = Findings::default();
-            findings.note("GET", first, again);
-            findings.said("p", first, false)
+            findings.record_differences("GET", first, again);
+            findings.build_report("p", first, false)
         };
         let identical = "p: cold 36.1 ms, warm 4.0 ms, identical; set start = \"warm\"";
         let varies = format!("{identical}\n    varies when cold, too: body of GET");

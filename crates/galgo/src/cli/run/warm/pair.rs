@@ -16,7 +16,7 @@ use galgo_service::{
     fault::Fault,
     request::Request,
 };
-use galgo_spawn::{Exit, inspect, template::Unfit, words::how};
+use galgo_spawn::{Exit, inspect, template::Unfit, words::describe_status};
 use tokio::time::Instant;
 
 use super::{
@@ -84,9 +84,9 @@ impl ProgramPair {
     ///
     /// # Errors
     /// A sentence: why the program fails without being run.
-    pub(super) fn of(owner: &Owner) -> Result<Self, String> {
+    pub(super) fn from_owner(owner: &Owner) -> Result<Self, String> {
         let cgi = &owner.cgi;
-        let found = script::program(cgi, &owner.route.path, UrlPath::plain(&owner.url));
+        let found = script::find_program(cgi, &owner.route.path, UrlPath::from_clean(&owner.url));
         let found = found.map_err(|refusal| match refusal {
             Fault::NotFound => "no request reaches it".into(),
             Fault::Refused(why) => why,
@@ -123,20 +123,23 @@ impl ProgramPair {
     }
 
     /// Loads the program as a template, without a request. Returns why it did not load, which may be the program's own fault.
-    pub(super) async fn load(&self, caller: &Caller) -> Result<Option<String>, Uncompared> {
+    pub(super) async fn load_template(
+        &self,
+        caller: &Caller,
+    ) -> Result<Option<String>, Uncompared> {
         if self.is_module {
             let why = "it is a WebAssembly module: each request has a new instance of its compiled code, and `start` changes nothing";
             return Err(Uncompared::Cold(why.into()));
         }
         let kind = match &self.interpreter {
             Some(interpreter) => inspect::kind_by_interpreter(interpreter),
-            None => inspect::kind(Path::new(OsStr::from_bytes(self.file.as_bytes()))),
+            None => inspect::detect_kind(Path::new(OsStr::from_bytes(self.file.as_bytes()))),
         };
         kind.map_err(|Unfit { why, .. }| Uncompared::Cold(format!("it {why}")))?;
         let longest = caller.context().starters.warm.patience(TRIAL);
         let load = self.exchange(caller, &self.warm, "GET", What::Load);
         let loaded = tokio::time::timeout(longest, load).await;
-        let about = self.about(caller)?;
+        let about = self.template_state(caller)?;
         match about.obstacle {
             Some(why) if about.unfit => Err(Uncompared::Cold(why)),
             None if loaded.is_err() => Ok(Some(format!("it loads for {TRIAL:?}"))),
@@ -145,7 +148,7 @@ impl ProgramPair {
     }
 
     /// Returns the state of the program's template.
-    pub(super) fn about(&self, caller: &Caller) -> Result<About, Uncompared> {
+    pub(super) fn template_state(&self, caller: &Caller) -> Result<About, Uncompared> {
         let warm = &caller.context().starters.warm;
         let about = warm.about(&self.warm, self.owner, &self.file);
         about.ok_or_else(|| Uncompared::Cold(SWITCHED_OFF.into()))
@@ -156,7 +159,7 @@ impl ProgramPair {
         let began = Instant::now();
         let longest = caller.context().starters.warm.patience(SETTLES);
         loop {
-            let about = self.about(caller)?;
+            let about = self.template_state(caller)?;
             if let Some(obstacle) = about.obstacle {
                 return Err(Uncompared::Cold(obstacle));
             }
@@ -165,7 +168,7 @@ impl ProgramPair {
             }
             // A parked process would be gone after its answer.
             if about.parked.is_none() {
-                self.ask(caller, &self.warm, "GET").await?;
+                self.request_answer(caller, &self.warm, "GET").await?;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -177,11 +180,11 @@ impl ProgramPair {
         if let Err(Uncompared::Endless) = self.settle(caller).await {
             return Err(Uncompared::Endless);
         }
-        self.ask(caller, &self.warm, method).await
+        self.request_answer(caller, &self.warm, method).await
     }
 
     /// Asks the cold and the warm program in turn.
-    pub(super) async fn rounds(
+    pub(super) async fn run_rounds(
         &self,
         caller: &Caller,
         method: &str,
@@ -190,8 +193,8 @@ impl ProgramPair {
     ) -> Result<Rounds, Uncompared> {
         let mut rounds = Rounds::default();
         for at in 1..=times {
-            progress.step(&format!("{method} {at} of {times}"));
-            let cold = self.ask(caller, &self.cold, method).await?;
+            progress.show_step(&format!("{method} {at} of {times}"));
+            let cold = self.request_answer(caller, &self.cold, method).await?;
             rounds.cold.push(cold);
             rounds.warm.push(self.ask_ready(caller, method).await?);
         }
@@ -199,7 +202,7 @@ impl ProgramPair {
     }
 
     /// Makes one request. If the answer takes too long, drops the request, which ends the program.
-    pub(super) async fn ask(
+    pub(super) async fn request_answer(
         &self,
         caller: &Caller,
         cgi: &Arc<Cgi>,
@@ -211,7 +214,7 @@ impl ProgramPair {
         let answer = tokio::time::timeout(longest, answer).await;
         let answer = answer.map_err(|_| Uncompared::Endless)?;
         Ok(answer.unwrap_or_else(|why| Answered {
-            parts: parts(["none", "", &why, "", ""]),
+            parts: to_byte_parts(["none", "", &why, "", ""]),
             took: began.elapsed(),
             fault: Some(why),
         }))
@@ -225,8 +228,8 @@ impl ProgramPair {
         what: What,
     ) -> Result<Answered, String> {
         let body = (method == "POST").then(|| FORM.to_vec());
-        let target = programs::encoded(&self.url);
-        let request::LocalRequest { head, body, link } = request::composed(
+        let target = programs::percent_encode(&self.url);
+        let request::LocalRequest { head, body, link } = request::compose_request(
             &caller.dispatch.site.config,
             &self.route,
             [method, &target],
@@ -236,10 +239,10 @@ impl ProgramPair {
         let mut client = Whole::new(body);
         let mut request = caller.request(head.clone(), &link, &mut client);
         let cx = caller.context();
-        let script = script::program(cgi, &self.route.path, head.target.url_path());
+        let script = script::find_program(cgi, &self.route.path, head.target.url_path());
         let answer = match script {
             Ok(script) if what == What::Load => {
-                program::load(cx, &mut request, &head, cgi, script).await;
+                program::load_template(cx, &mut request, &head, cgi, script).await;
                 return Err("nothing was asked".into());
             }
             Ok(script) => program::answer(cx, &mut request, &head, cgi, None, script).await,
@@ -247,14 +250,14 @@ impl ProgramPair {
         };
         let fault = answer.as_ref().err().map(ToString::to_string);
         let parts = match answer {
-            Ok(Answer::Response(response)) => return taken(&mut request, response).await,
-            Ok(Answer::Local(to)) => parts(["200", "", &to, "", ""]),
-            Err(fault) => parts([
+            Ok(Answer::Response(response)) => return read_answer(&mut request, response).await,
+            Ok(Answer::Local(to)) => to_byte_parts(["200", "", &to, "", ""]),
+            Err(fault) => to_byte_parts([
                 &fault.status().to_string(),
                 "",
                 &fault.to_string(),
                 &request.stderr,
-                &ended(request.entry.borrow().exit),
+                &describe_exit(request.entry.borrow().exit),
             ]),
         };
         let took = request.began.elapsed();
@@ -263,18 +266,18 @@ impl ProgramPair {
 }
 
 /// Reads a response to its end.
-async fn taken(request: &mut Request<'_>, response: Response) -> Result<Answered, String> {
+async fn read_answer(request: &mut Request<'_>, response: Response) -> Result<Answered, String> {
     let Body::Stream(output) = response.body else {
         return Err("no program's answer".into()); // INVARIANT: programs answer so
     };
     let mut producer = output.producer;
     // The whole output is kept, in the buffer that the head was read into.
-    while !producer.output_ended() {
+    while !producer.has_output_ended() {
         let event = producer.next_event(request.client).await;
         event.map_err(|fault| fault.to_string())?;
     }
-    producer.out().join();
-    let text = producer.out().front().to_vec();
+    producer.pending_output().join_parts();
+    let text = producer.pending_output().first_part().to_vec();
     let took = request.began.elapsed();
     let (exit, stderr) = producer.post_mortem(false).await;
     let parts = [
@@ -282,7 +285,7 @@ async fn taken(request: &mut Request<'_>, response: Response) -> Result<Answered
         field_lines(&response.fields),
         text,
         stderr.into_bytes(),
-        ended(exit).into_bytes(),
+        describe_exit(exit).into_bytes(),
     ];
     Ok(Answered {
         parts,
@@ -296,10 +299,10 @@ fn field_lines(fields: &Fields) -> Vec<u8> {
     fields.iter().flat_map(line).collect()
 }
 
-fn ended(exit: Option<Exit>) -> String {
-    exit.map(|e| how(e.status)).unwrap_or_default()
+fn describe_exit(exit: Option<Exit>) -> String {
+    exit.map(|e| describe_status(e.status)).unwrap_or_default()
 }
 
-fn parts(parts: [&str; 5]) -> [Vec<u8>; 5] {
+fn to_byte_parts(parts: [&str; 5]) -> [Vec<u8>; 5] {
     parts.map(|part| part.as_bytes().to_vec())
 }

@@ -26,7 +26,7 @@ impl Progress {
     }
 
     /// Names the next program; `name` is escaped already.
-    pub(super) fn begin(&mut self, name: &str) {
+    pub(super) fn begin_program(&mut self, name: &str) {
         self.at += 1;
         self.name = name.chars().take(NAME).collect();
         if !self.rewrites {
@@ -36,7 +36,7 @@ impl Progress {
     }
 
     /// Shows the current step of the program.
-    pub(super) fn step(&self, what: &str) {
+    pub(super) fn show_step(&self, what: &str) {
         if self.rewrites {
             let Self { at, of, name, .. } = self;
             let _ = write!(stderr(), "\r\x1b[K{at} of {of}: {name}: {what}");
@@ -44,7 +44,7 @@ impl Progress {
     }
 
     /// Clears the line, so that a line of the result can be printed.
-    pub(super) fn clear(&self) {
+    pub(super) fn clear_line(&self) {
         if self.rewrites {
             let _ = write!(stderr(), "\r\x1b[K");
         }
@@ -53,6 +53,6 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.clear();
+        self.clear_line();
     }
 }

@@ -76,7 +76,7 @@ impl Worker {
         drop((theirs, other));
         assert!(receive(&program).0.starts_with(b"S"));
         let mut buffer = Vec::new();
-        let said = wire::receive(&socket, &mut buffer).unwrap();
+        let said = wire::receive_message(&socket, &mut buffer).unwrap();
         assert_eq!(said.expect("a worker").0, wire::READY);
         let worker = Self {
             socket,
@@ -86,7 +86,7 @@ impl Worker {
     }
 
     fn connect(&self) -> UnixStream {
-        let (ours, theirs) = wire::connection().unwrap();
+        let (ours, theirs) = wire::connection_pair().unwrap();
         let connect = Message::Connect.encode();
         wire::send_message(&self.socket, &connect, &[theirs.as_fd()]).unwrap();
         let ours = UnixStream::from(ours);
@@ -105,11 +105,11 @@ impl Worker {
             module: Vec::new(),
         };
         change(&mut run);
-        let mut bytes = fcgi::begin(ID, Role::RESPONDER, false).to_vec();
+        let mut bytes = fcgi::begin_request(ID, Role::RESPONDER, false).to_vec();
         let mut params = Params::new(ID, &mut bytes);
-        params.put(b"", &run.encode());
+        params.put_variable(b"", &run.encode());
         params.finish();
-        bytes.extend(fcgi::Header::new(fcgi::RecordType::STDIN, ID, 0).bytes());
+        bytes.extend(fcgi::Header::new(fcgi::RecordType::STDIN, ID, 0).to_bytes());
         let mut conn = self.connect();
         conn.write_all(&bytes).unwrap();
         answer(conn)
@@ -118,9 +118,13 @@ impl Worker {
 
 fn answer(mut conn: UnixStream) -> (RunOutcome, String) {
     let mut all = Vec::new();
-    let (mut reply, mut at, mut said) = (ReplyReader::with_more(ID, wire::ENDED), 0, Vec::new());
+    let (mut reply, mut at, mut said) = (
+        ReplyReader::with_extra_bytes(ID, wire::ENDED),
+        0,
+        Vec::new(),
+    );
     loop {
-        let Parsed::Complete(event, used) = reply.step(&all[at..]).unwrap() else {
+        let Parsed::Complete(event, used) = reply.next_event(&all[at..]).unwrap() else {
             let mut more = [0; 4096];
             let n = conn.read(&mut more).unwrap();
             assert!(n > 0, "it is cut: {}", String::from_utf8_lossy(&all));
@@ -142,7 +146,7 @@ fn answer(mut conn: UnixStream) -> (RunOutcome, String) {
             ReplyEvent::End(..) => break,
         }
     }
-    let ended = RunOutcome::decode(reply.more()).expect("an end");
+    let ended = RunOutcome::decode(reply.extra_bytes()).expect("an end");
     (ended, String::from_utf8_lossy(&said).into_owned())
 }
 
@@ -249,12 +253,12 @@ fn their_worker_takes_messages_without_sense() {
         let mut conn = worker.connect();
         let _ = conn.write_all(&noise);
         drop(conn);
-        let mut bytes = fcgi::begin(ID, Role::RESPONDER, false).to_vec();
+        let mut bytes = fcgi::begin_request(ID, Role::RESPONDER, false).to_vec();
         let mut params = Params::new(ID, &mut bytes);
         let mut changed = valid.clone();
         let at = (x >> 8) as usize % changed.len();
         changed[at] ^= (x >> 40) as u8 | 1;
-        params.put(b"", &changed);
+        params.put_variable(b"", &changed);
         params.finish();
         let mut conn = worker.connect();
         let _ = conn.write_all(&bytes);
