@@ -19,10 +19,11 @@ use galgo_service::{fault::Fault, log::LogSource, request::Request, spool::Store
 use crate::{
     application_settings::{Application, Protocol},
     backend::Backend,
+    before_reply::{await_first_byte, may_repeat, wait_for},
     body_spool,
     context::{Answer, Context},
     relay::clock::Clocks,
-    reply::{Answering, await_first_byte, may_repeat, wait_for},
+    reply::Answering,
     script::UpstreamScript,
     upstream::{
         Upstream, UpstreamLease,

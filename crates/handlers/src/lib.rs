@@ -23,6 +23,7 @@ pub mod application;
 pub mod application_settings;
 mod authorizer;
 mod backend;
+mod before_reply;
 pub mod beneath;
 mod body_spool;
 pub mod cache;

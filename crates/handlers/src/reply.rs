@@ -3,13 +3,9 @@
 //! 1. Read the head.
 //! 2. Answer with the document, follow the redirect, or pass the program's own response on (NPH).
 
-use std::{
-    future::poll_fn,
-    pin::{Pin, pin},
-    task::Poll,
-};
+use std::{future::poll_fn, pin::pin, task::Poll};
 
-use galgo_io::{pool, rate_allowance::poll_once};
+use galgo_io::pool;
 use galgo_proto::{
     Fields, Parsed,
     cgi::{Reply, ReplyBody, ReplyError, ReplyKind, ReplyLimits, ReplyScan, nph},
@@ -26,7 +22,7 @@ use galgo_service::{
     request::Request,
 };
 use galgo_spawn::{Exit, Status, words::describe_status};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::{
     backend::Backend,
@@ -36,7 +32,6 @@ use crate::{
     relay::program::LINGER,
     sendfile::{self, Sendfile},
     status,
-    upstream::exchange::Exchange,
 };
 
 const UNTYPED: &str = "the response has a document and no Content-Type, so its reader has to guess what it is; \
@@ -54,56 +49,6 @@ pub(super) struct Answering<'a, 'r, 'c> {
     pub(super) upgrades: bool,
     /// Names the program in the log.
     pub(super) source: LogSource,
-}
-
-/// Waits for a permit, or a connection, and notices a client that leaves meanwhile. The time counts as spent in the queue.
-pub(super) async fn wait_for<T>(
-    request: &mut Request<'_>,
-    permit: impl Future<Output = Result<T, Fault>>,
-) -> Result<T, Fault> {
-    let mut permit = std::pin::pin!(permit);
-    // Nearly always a permit is free at once: no clock is read then.
-    if let Poll::Ready(found) = poll_once(permit.as_mut()).await {
-        return found;
-    }
-    Box::pin(wait_long(request, permit)).await
-}
-
-async fn wait_long<T>(
-    request: &mut Request<'_>,
-    permit: Pin<&mut impl Future<Output = Result<T, Fault>>>,
-) -> Result<T, Fault> {
-    let began = Instant::now();
-    let found = request.client.await_while_connected(permit).await??;
-    request.entry.borrow_mut().queue += began.elapsed();
-    Ok(found)
-}
-
-/// Returns whether the request's method allows sending it again without harm (RFC 9110, 9.2.2).
-pub(super) fn may_repeat(head: &Head) -> bool {
-    ["GET", "HEAD", "OPTIONS", "PUT", "DELETE"].contains(&head.method.as_str())
-}
-
-/// Waits until an exchange has brought the first byte. `None`: its connection was stale, and the request may be sent again.
-///
-/// # Errors
-/// The client has left, or a clock has run out: the exchange is ended.
-pub(super) async fn await_first_byte(
-    request: &mut Request<'_>,
-    mut exchange: Box<Exchange>,
-) -> Result<Option<Box<Exchange>>, Fault> {
-    while exchange.may_be_stale() {
-        match exchange.next_event(request.client).await {
-            Ok(OutputEvent::HalfClosed) => request.client.probe_connection(),
-            Ok(_) => {}
-            Err(fault) => {
-                request.stderr = exchange.stderr_tail();
-                exchange.abandon(matches!(fault, Fault::Gone(_)), |_exit| {});
-                return Err(fault);
-            }
-        }
-    }
-    Ok((!exchange.is_stale()).then_some(exchange))
 }
 
 impl Answering<'_, '_, '_> {

@@ -9,7 +9,7 @@ use std::{
 
 use rustix::pipe::{SpliceFlags, splice};
 
-use crate::sock::{Direction, Sock};
+use crate::{sock::Sock, watch::Direction};
 
 impl Sock {
     /// Moves as many of `len` bytes as fit from `from` to this descriptor without copying them through this process

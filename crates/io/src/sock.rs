@@ -13,7 +13,7 @@ use std::{
 };
 
 pub use crate::watch::{is_short, register};
-use crate::{buf::Buf, pool, tick, turn};
+use crate::{buf::Buf, pool, tick, turn, watch::Direction};
 use rustix::{
     buffer::spare_capacity,
     io::Errno,
@@ -31,13 +31,6 @@ pub enum WaitingInput {
     Read(usize),
     /// This many bytes wait in the pipe.
     Waiting(usize),
-}
-
-/// The direction of a transfer, seen from this process.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Direction {
-    In,
-    Out,
 }
 
 /// Bytes that one read into a [`Buf`] asks for at least.

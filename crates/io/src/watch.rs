@@ -5,6 +5,13 @@ use std::{io, os::fd::AsRawFd};
 use rustix::io::Errno;
 use tokio::io::{Interest, unix::AsyncFd};
 
+/// The direction of a transfer, seen from this process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Direction {
+    In,
+    Out,
+}
+
 /// Registers a descriptor with the event loop of this thread.
 #[expect(
     deprecated,

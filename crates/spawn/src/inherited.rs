@@ -1,7 +1,10 @@
 //! Descriptors that the parent of this process left open for it.
 
 use crate::raw::syscall;
-use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::{
+    io::{Errno, FdFlags, fcntl_setfd},
+    net::sockopt::socket_type,
+};
 use std::{
     io,
     mem::size_of,
@@ -76,4 +79,16 @@ pub(crate) fn close_all_but<const N: usize>(kept: [Option<&OwnedFd>; N]) {
             unsafe { syscall(libc::SYS_close_range, [from, to, 0, 0, 0, 0]) };
         }
     }
+}
+/// Returns the socket that this process was executed with. Call this once.
+///
+/// # Errors
+/// There is no socket: the process was executed for another purpose.
+pub fn take_spawner_socket() -> Result<OwnedFd, String> {
+    let words = |e: io::Error| format!("this is what `galgo serve` starts for itself: {e}");
+    let mut given = take_inherited(1).map_err(words)?;
+    // INVARIANT: there are as many descriptors as were asked for.
+    let socket = given.pop().expect("one descriptor");
+    socket_type(&socket).map_err(|e| words(e.into()))?;
+    Ok(socket)
 }

@@ -45,7 +45,7 @@ pub use env::{EnvBlock, STRING_MAX};
 pub use error::{StartError, StartStage};
 pub use exit::{Exit, Status};
 pub use file_id::FileId;
-pub use inherited::{first_socket_creator, may_close_ranges, take_inherited};
+pub use inherited::{first_socket_creator, may_close_ranges, take_inherited, take_spawner_socket};
 pub use listener::NamelessListener;
 pub use memory::give_back_memory;
 pub use own_child::kill_by_pidfd;

@@ -149,7 +149,7 @@ pub(crate) fn run_spawner(
     program: Invocation,
     load: impl Fn() -> Result<Config, String>,
 ) -> Result<(), String> {
-    spawner::run_spawner(spawner::take_socket()?, Galgo { program, load })
+    spawner::run_spawner(galgo_spawn::take_spawner_socket()?, Galgo { program, load })
 }
 
 /// The spawner's callbacks.

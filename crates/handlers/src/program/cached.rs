@@ -17,13 +17,14 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{answer as run, context::ProgramContext};
 use crate::{
+    before_reply::wait_for,
     cache::{
         AnswerCache, rules,
         store::{BODY, Found, Kept, Making},
     },
     context::{Answer, Context},
     program_settings::Cgi,
-    reply::{DecidedBy, conditional, wait_for},
+    reply::{DecidedBy, conditional},
     script::FoundProgram,
     status,
 };

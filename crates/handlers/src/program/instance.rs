@@ -5,7 +5,7 @@ use galgo_proto::{fcgi::Role, vars::Sink};
 use galgo_service::{admission::Permit, fault::Fault, spool::Stored};
 use tokio::time::Instant;
 
-use super::{super::reply, ProgramRun, context::ProgramContext, start::AFTER};
+use super::{super::before_reply, ProgramRun, context::ProgramContext, start::AFTER};
 use crate::{
     program_settings::Cgi,
     relay::clock::Clocks,
@@ -47,7 +47,7 @@ impl ProgramRun<'_, '_, '_> {
         mut file: Option<Stored>,
         mut code: ModuleCode,
     ) -> Result<Box<Exchange>, Fault> {
-        let repeats = reply::may_repeat(self.head) && self.head.body.is_empty();
+        let repeats = before_reply::may_repeat(self.head) && self.head.body.is_empty();
         let mut tries = if repeats { TRIES } else { 0 };
         loop {
             let permit = self.acquire_permit().await?;
@@ -59,7 +59,7 @@ impl ProgramRun<'_, '_, '_> {
                 code = self.module_code().await?.unwrap_or(code);
                 continue;
             };
-            if let Some(exchange) = reply::await_first_byte(self.request, exchange).await? {
+            if let Some(exchange) = before_reply::await_first_byte(self.request, exchange).await? {
                 return Ok(exchange);
             }
             let replaced = async {
@@ -68,7 +68,7 @@ impl ProgramRun<'_, '_, '_> {
                 }
                 Ok(())
             };
-            reply::wait_for(self.request, replaced).await?;
+            before_reply::wait_for(self.request, replaced).await?;
             tries -= 1;
         }
     }
@@ -88,7 +88,7 @@ impl ProgramRun<'_, '_, '_> {
         let clocks = Clocks::start(options, AFTER);
         let starters = self.cx.starters;
         let conn = connect_to_worker(self.cx, self.cgi, code, permit);
-        let Some((conn, lease)) = reply::wait_for(self.request, conn).await? else {
+        let Some((conn, lease)) = before_reply::wait_for(self.request, conn).await? else {
             return Ok(None);
         };
         let worker = lease.worker();

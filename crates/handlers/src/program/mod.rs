@@ -27,13 +27,8 @@ use galgo_service::{
 use galgo_spawn::Priority;
 
 use crate::{
-    backend::Backend,
-    body_spool,
-    context::Answer,
-    program_settings::Cgi,
-    relay::process::at_start,
-    reply::{self, Answering},
-    script::FoundProgram,
+    backend::Backend, before_reply, body_spool, context::Answer, program_settings::Cgi,
+    relay::process::at_start, reply::Answering, script::FoundProgram,
 };
 pub use context::{ProgramContext, ProgramStarters};
 
@@ -148,7 +143,7 @@ impl<'a, 'r, 'c> ProgramRun<'a, 'r, 'c> {
     async fn acquire_permit(&mut self) -> Result<Permit, Fault> {
         let admission = &self.cx.shared.admission;
         let admit = admission.admit(self.request.peer(), self.limit);
-        let permit = reply::wait_for(self.request, admit).await?;
+        let permit = before_reply::wait_for(self.request, admit).await?;
         self.request.note_permit(permit.holding());
         self.priority = at_start(&permit);
         Ok(permit)

@@ -11,9 +11,9 @@ use galgo_spawn::{
 
 use super::ProgramRun;
 use crate::{
+    before_reply::wait_for,
     owners::{self, AsUser},
     relay::pipes::Pipes,
-    reply::wait_for,
 };
 
 impl ProgramRun<'_, '_, '_> {

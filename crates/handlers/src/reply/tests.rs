@@ -17,6 +17,7 @@ use galgo_spawn::Spawner;
 use tokio::{sync::watch, task::LocalSet};
 
 use super::*;
+use crate::upstream::exchange::Exchange;
 use crate::{
     application_settings::{Application, Protocol, To},
     relay::clock::Clocks,

@@ -16,11 +16,7 @@ use super::{
     clients::{ClientCertificate, UserIs},
     server::{Agreed, TlsServer},
 };
-use crate::{
-    buf::Buf,
-    sock::{Direction, Sock},
-    turn,
-};
+use crate::{buf::Buf, sock::Sock, turn, watch::Direction};
 
 /// A TLS session. Encrypted bytes that could not be sent wait in it, about [`PENDING`] bytes at most: the next write sends them
 /// first.

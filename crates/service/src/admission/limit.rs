@@ -8,6 +8,17 @@ use std::{
     },
 };
 
+/// The limits of one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct AddressLimits {
+    /// Limit of permits; at least one.
+    pub(super) each: usize,
+    /// Percent of all programs' processor time before other addresses are served first; 0: any.
+    pub(super) cpu: usize,
+    /// Number of programs that can run at the same moment: one on each processor.
+    pub(super) processors: usize,
+}
+
 /// The permits of the server or of a route: the limit, and the permits in use. Written under the queue's lock, read
 /// without it.
 #[derive(Debug)]

@@ -24,7 +24,8 @@ use galgo_io::rate_allowance::{self, Holding};
 pub use limit::ConcurrencyLimit;
 
 use crate::{fault::Fault, lock::lock, peer::Peer};
-use queue::{AddressLimits, Arrival, Freed, PermitQueue};
+use limit::AddressLimits;
+use queue::{Arrival, Freed, PermitQueue};
 
 /// Programs at once for each processor. With fewer, the processor is idle while one program's output is sent and the next
 /// program starts; see bench/notes/server.md.

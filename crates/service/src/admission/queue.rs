@@ -16,20 +16,9 @@ use std::{
 use super::{
     cpu::{CpuUse, Period},
     crowding::{Crowding, Meeting},
-    limit::{ConcurrencyLimit, applicable_limits, is_same_limit},
+    limit::{AddressLimits, ConcurrencyLimit, applicable_limits, is_same_limit},
 };
 use crate::peer::Peer;
-
-/// The limits of one address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct AddressLimits {
-    /// Limit of permits; at least one.
-    pub(super) each: usize,
-    /// Percent of all programs' processor time before other addresses are served first; 0: any.
-    pub(super) cpu: usize,
-    /// Number of programs that can run at the same moment: one on each processor.
-    pub(super) processors: usize,
-}
 
 /// The permits of a server, and the requests that wait for one.
 #[derive(Debug)]

@@ -19,7 +19,6 @@ use super::{
 use crate::{
     NamelessListener,
     claims::MarkRange,
-    inherited::take_inherited,
     leftover::{children, mark_of},
     remote::{
         deadline::{Deadline, to_timespec},
@@ -31,14 +30,13 @@ use crate::{
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    net::{RecvFlags, sockopt::socket_type},
+    net::RecvFlags,
     process::{
         DumpableBehavior, Pid, Signal, getpid, getppid, kill_process, set_child_subreaper,
         set_dumpable_behavior,
     },
 };
 use std::{
-    io,
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
     time::Instant,
@@ -50,19 +48,6 @@ const LOOK: Timespec = Timespec {
     tv_nsec: 20_000_000,
 };
 const LAST_LOOKS: u32 = 250;
-
-/// Returns the socket that this process was executed with. Call this once.
-///
-/// # Errors
-/// There is no socket: the process was executed for another purpose.
-pub fn take_socket() -> Result<OwnedFd, String> {
-    let words = |e: io::Error| format!("this is what `galgo serve` starts for itself: {e}");
-    let mut given = take_inherited(1).map_err(words)?;
-    // INVARIANT: there are as many descriptors as were asked for.
-    let socket = given.pop().expect("one descriptor");
-    socket_type(&socket).map_err(|e| words(e.into()))?;
-    Ok(socket)
-}
 
 /// Makes helpers until the server has gone, and then ends them. Needs a process of its own, with one thread, that was executed
 /// for this. `host` is the program of this process.
