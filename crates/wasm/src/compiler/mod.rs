@@ -1,13 +1,12 @@
-//! The server's side: keeps the worker up, has modules compiled, and starts instances.
+//! The server's side of compiling: has modules compiled, keeps their code in the cache, and starts the worker that reads the cache;
+//! and the keeper of a worker that runs a user's own modules.
 
-mod compiler;
-mod fault;
+mod jobs;
 mod keeper;
-mod lease;
 mod modules;
 mod prune;
 mod shared;
-mod supervisor;
+mod worker;
 
 use std::{
     path::Path,
@@ -21,22 +20,21 @@ use crate::{
     no_code::{ModuleFault, NoCode},
     wire::ModuleDigest,
 };
-pub use compiler::examine;
-pub use fault::StartFault;
+pub use jobs::examine;
 pub use keeper::keep;
-pub use lease::{KILLED, WorkerLease};
+pub use modules::Modules;
 use shared::CompileJob;
-pub use shared::{Runtime, RuntimeSettings};
+pub use shared::{CodeChange, Compiler, CompilerSettings, FolderId};
 
-impl Runtime {
-    /// Creates a runtime that has started nothing yet.
-    pub fn new(settings: RuntimeSettings) -> Arc<Self> {
+impl Compiler {
+    /// Creates a compiler that has started nothing yet.
+    pub fn new(settings: CompilerSettings) -> Arc<Self> {
         Arc::new(Self {
             settings,
+            tell: OnceLock::new(),
             temporary_cache: OnceLock::new(),
             modules: Mutex::default(),
             jobs: Mutex::default(),
-            supervision: Mutex::default(),
         })
     }
 
@@ -58,7 +56,7 @@ impl Runtime {
         match found {
             Ok(known) => known,
             Err(pending) => {
-                compiler::hurry(self, file);
+                jobs::hurry(self, file);
                 let given_up = |_| Err(NoCode::server_fault("its compilation was given up"));
                 pending.await.unwrap_or_else(given_up)
             }
@@ -81,30 +79,18 @@ impl Runtime {
     fn begin(self: &Arc<Self>, begins: bool, file: &Path, id: FileId) {
         if begins {
             let file = file.to_owned();
-            compiler::compile(self, CompileJob { file, id });
+            jobs::compile(self, CompileJob { file, id });
         }
     }
 
     /// Whether a module still has this code. If a new worker did not find the code in the cache, no
     /// module has it.
-    pub fn has(&self, key: &ModuleDigest) -> bool {
+    pub fn has_code(&self, key: &ModuleDigest) -> bool {
         lock(&self.modules).keys().any(|own| own == *key)
     }
 
-    /// Returns a lease of the worker, for one request for this code.
-    ///
-    /// # Errors
-    /// [`StartFault::Busy`] while there is no worker.
-    pub fn lease(self: &Arc<Self>, key: ModuleDigest) -> Result<WorkerLease, StartFault> {
-        self.start()?;
-        let link = self.link().ok_or(StartFault::Busy)?;
-        Ok(WorkerLease::new(self.clone(), link, key))
-    }
-
-    /// Whether requests go to the worker with this number.
-    pub fn is_up(&self, worker: usize) -> bool {
-        let link = &mut lock(&self.supervision).link;
-        link.take_if(|link| link.has_ended());
-        link.as_ref().is_some_and(|link| link.number == worker)
+    /// Notes that the worker has no code of this name: it is compiled again for the next request.
+    pub fn forget_code(&self, key: &ModuleDigest) {
+        lock(&self.modules).forget_code(key);
     }
 }
