@@ -367,7 +367,7 @@ proptest! {
 /// docs/programs.md names every variable, and no other in its table.
 #[test]
 fn the_documentation_lists_every_variable() {
-    let doc = include_str!("../../../../docs/programs.md");
+    let doc = include_str!("../../../../../docs/programs.md");
     let rows = doc.lines().filter(|l| l.starts_with("| `"));
     let first = rows.filter_map(|l| l.split('|').nth(1));
     let mut named: Vec<&str> = first

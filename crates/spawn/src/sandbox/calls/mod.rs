@@ -192,7 +192,7 @@ mod tests {
     /// Compares the code with the list in the book.
     #[test]
     fn the_book_names_each_call() {
-        let book = include_str!("../../../../docs/security.md");
+        let book = include_str!("../../../../../docs/security.md");
         let own = OWN_ONLY.iter().map(|(call, name, _)| (*call, *name));
         let all = REFUSED.iter().copied().flatten().copied();
         for call in all.chain(LASTING.iter().copied()).chain(own) {
