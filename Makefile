@@ -61,6 +61,7 @@ check:  ## formatting, lints, documentation, licences and sources of dependencie
 	$(cargo) clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(cargo) doc --workspace --no-deps --locked
 	scripts/prose
+	$(cargo) test --workspace --locked --test circles --test names --test sizes
 	bench/run --help >/dev/null
 	.build/cargo/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
 

@@ -24,6 +24,56 @@ fn a_type_name_stands_for_one_thing() {
     );
 }
 
+/// A name of up to five letters is seldom a verb with its object: `take`, `of` and `said` make a reader open the function.
+#[test]
+fn few_function_names_are_short() {
+    let mut crates = sources::crates();
+    crates.remove("testkit").unwrap();
+    let (mut all, mut short) = (0, Vec::new());
+    for text in crates.values().flat_map(|files| files.values()) {
+        let names = sources::code(text).filter_map(|(_, line)| function(line));
+        for name in names {
+            all += 1;
+            if name.len() <= 5 {
+                short.push(name);
+            }
+        }
+    }
+    assert!(all > 3000, "only {all} functions were found");
+    let percent = 100 * short.len() / all;
+    assert!(percent <= 15, "{percent} % are short: {short:?}");
+}
+
+/// Returns the name of the function that a line defines.
+fn function(line: &str) -> Option<&str> {
+    let (before, name) = line.split_once("fn ")?;
+    let words = before.split_whitespace();
+    let is_keyword = |word: &str| {
+        word.starts_with("pub")
+            || ["const", "async", "unsafe", "extern", "\"C\"", "crate)"].contains(&word)
+    };
+    if !words.clone().all(is_keyword) {
+        return None;
+    }
+    name.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .next()
+}
+
+/// Files of a folder begin in its `mod.rs`, so that a reader finds a module at one place.
+#[test]
+fn no_file_stands_beside_a_folder_of_its_name() {
+    let mut beside = Vec::new();
+    for (name, files) in sources::crates() {
+        for file in files.keys() {
+            let folder = format!("{}/", file.trim_end_matches(".rs"));
+            if files.keys().any(|other| other.starts_with(&folder)) {
+                beside.push(format!("crates/{name}/src/{file}"));
+            }
+        }
+    }
+    assert!(beside.is_empty(), "move to mod.rs: {beside:?}");
+}
+
 #[test]
 fn each_definition_is_named() {
     let a =

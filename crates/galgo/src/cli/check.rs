@@ -18,14 +18,11 @@ use galgo_spawn::{
 
 use super::{
     certificates::{self, SeenCertificate},
-    exposed, identity,
-    paint::Paint,
-    run::warm::WarmLoader,
-    screen::escape_lines,
-    site::SiteArgs,
+    exposed,
     url::UrlTracer,
 };
 use crate::{
+    command::{identity, paint::Paint, screen::escape_lines, site_folder::SiteArgs},
     config::{
         Application, BodyMode, Cgi, CgiOptions, Config, Handler, Protocol, Route, Sites, StartMode,
         To,
@@ -33,6 +30,7 @@ use crate::{
     described::shorten_path,
     isolation,
     programs::{self, FileState, Seen, Severity},
+    run::warm::WarmLoader,
 };
 
 /// Checks the configuration and all programs.

@@ -4,7 +4,8 @@ use std::{net::IpAddr, path::Path, str::FromStr};
 
 use crate::{
     certificates::settings::{Automatic, public_host},
-    config::{Address, Config, Listen, ListenAt, Speaks},
+    config::{Address, Config, Listen, Speaks},
+    config_check::listen::ListenAt,
 };
 
 /// A value of `--listen`.

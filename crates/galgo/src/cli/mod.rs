@@ -20,16 +20,10 @@ mod asked;
 mod certificates;
 mod check;
 mod exposed;
-pub(crate) mod found;
 mod help;
-mod identity;
 mod listen;
-mod paint;
 mod passwd;
-mod run;
-mod screen;
 mod serve;
-mod site;
 mod url;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -38,7 +32,7 @@ use galgo_spawn::{trusted_path::starter, words};
 
 use clap::{Parser, Subcommand, error::ErrorKind};
 
-use site::SiteArgs;
+use crate::command::site_folder::SiteArgs;
 
 /// A web server for cgi-bin: copy a program into a folder and it is on the web.
 #[derive(Debug, Parser)]
@@ -61,7 +55,7 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Run one program as the server would, without a server
     #[command(help_template = help::RUN_PAGE, after_help = help::RUN)]
-    Run(run::args::RunArgs),
+    Run(crate::run::args::RunArgs),
     /// Say what is wrong with a configuration and its programs
     #[command(help_template = help::CHECK_PAGE, after_help = help::CHECK)]
     Check(Check),
@@ -96,9 +90,9 @@ impl Check {
             // `--warm site` names the folder.
             Some(Some(dir)) if dir.is_dir() => {
                 self.site.dir = dir;
-                run::warm::check_programs(&self.site, None)
+                crate::run::warm::check_programs(&self.site, None)
             }
-            Some(program) => run::warm::check_programs(&self.site, program.as_deref()),
+            Some(program) => crate::run::warm::check_programs(&self.site, program.as_deref()),
         }
     }
 }
@@ -114,7 +108,7 @@ pub fn main() -> ExitCode {
     let done = match args.command {
         Command::Serve(args) => serve::serve_site(&args),
         Command::Spawner(args) => serve::serve_as_spawner(&args),
-        Command::Run(args) => run::run_program(&args),
+        Command::Run(args) => crate::run::run_program(&args),
         Command::Check(args) => args.run(),
         Command::Passwd(args) => passwd::passwd(&args),
         Command::Version => {
@@ -123,7 +117,7 @@ pub fn main() -> ExitCode {
         }
     };
     done.unwrap_or_else(|message| {
-        eprintln!("galgo: {}", screen::escape_lines(message));
+        eprintln!("galgo: {}", crate::command::screen::escape_lines(message));
         ExitCode::FAILURE
     })
 }
@@ -131,7 +125,7 @@ pub fn main() -> ExitCode {
 /// Prints help and version if asked for, else the error in the arguments.
 fn print_usage(e: &clap::Error) -> ExitCode {
     let text = e.render().to_string();
-    match screen::escape_lines(&text) {
+    match crate::command::screen::escape_lines(&text) {
         // Standard output may have no reader.
         shown if shown == text => drop(e.print()),
         shown => eprint!("{shown}"),

@@ -9,14 +9,9 @@ use std::{
 
 use galgo_spawn::{identity::effective_uid, trusted_path, words};
 
-use super::{
-    found, identity,
-    listen::{self, ListenArgument},
-    paint::Paint,
-    screen::escape_lines,
-    site::SiteArgs,
-};
+use super::listen::{self, ListenArgument};
 use crate::{
+    command::{found, identity, paint::Paint, screen::escape_lines, site_folder::SiteArgs},
     config::Config,
     isolation,
     serve::{End, Inherited, Invocation, Passed, ReadyServer},

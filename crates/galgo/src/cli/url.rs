@@ -10,14 +10,13 @@ use std::{
 use galgo_proto::h1::Head;
 use galgo_service::{client::Whole, link::Link, service::Service};
 
-use super::{
-    asked::{UrlArgs, request},
-    identity,
+use super::asked::{UrlArgs, request};
+use crate::{
+    command::{identity, screen::escape_lines, site_folder::SiteArgs},
+    config::Config,
     run::caller::BlockingCaller,
-    screen::escape_lines,
-    site::SiteArgs,
+    trace::Trace,
 };
-use crate::{config::Config, trace::Trace};
 
 /// Prints the steps that would answer the URL.
 pub(super) fn check(site: &SiteArgs, args: &UrlArgs, url: &str) -> Result<ExitCode, String> {

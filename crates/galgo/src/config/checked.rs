@@ -207,7 +207,7 @@ pub enum DevErrors {
 }
 
 /// A route, and the place where it was typed.
-pub(super) type Placed = (Route, Range<usize>);
+pub(crate) type Placed = (Route, Range<usize>);
 
 /// The sockets of one name (`fd:web`, `https://fd:web`): FileDescriptorName= of systemd.socket(5).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -220,7 +220,7 @@ pub struct PassedName {
 
 impl PassedName {
     /// The prefix of such a name in `listen`.
-    pub(super) const PREFIX: &str = "fd:";
+    pub(crate) const PREFIX: &str = "fd:";
 }
 
 impl fmt::Display for PassedName {

@@ -17,17 +17,18 @@ use tokio::{
 
 use super::{
     event_loops::EventLoops,
-    handover::HandoverSocket,
-    inherited::Predecessor,
-    notify::{Notify, Watchdog},
     owners::{SpawnerRead, Spawning},
     pid_file::PidFile,
-    program::Invocation,
     running::{NextSite, NotTaken, RunningServer, Taken},
     signals::{Signals, is_pending, wait_for_either},
     upgrade::{self, Starter, UpgradeOutcome, told_to_stop},
 };
-use crate::config::Config;
+use crate::{
+    config::Config,
+    notify::{Notify, Watchdog},
+    serve::invocation::Invocation,
+    sockets::{handover::HandoverSocket, inherited::Predecessor},
+};
 
 /// The way in which serving ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

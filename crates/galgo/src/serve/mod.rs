@@ -1,18 +1,13 @@
 //! The life of the server: bind, open logs, become the configured user, serve, drain.
 
 mod event_loops;
-mod handover;
-mod inherited;
+mod invocation;
 mod life;
 mod limits;
-mod notify;
 pub(crate) mod owners;
 mod pid_file;
-mod program;
 mod running;
 mod signals;
-mod socket_file;
-mod sockets;
 mod upgrade;
 mod visible;
 
@@ -28,21 +23,23 @@ use galgo_spawn::{Direct, Outside, guard, identity::IdentityError, sandbox};
 use rustix::process::DumpableBehavior;
 use tokio::{runtime::Runtime, sync::watch};
 
-pub use inherited::{Inherited, Passed, Predecessor};
+pub use crate::serve::invocation::Invocation;
+pub use crate::sockets::inherited::{Inherited, Passed, Predecessor};
+pub use crate::sockets::listening::Bound;
 pub use life::End;
-pub use program::Invocation;
-pub use sockets::Bound;
 
 use crate::config::{self, Config};
+use crate::notify::Notify;
+use crate::sockets::{
+    listening::{New, https_port},
+    socket_file::SocketFile,
+};
 use event_loops::EventLoops;
 use life::{EndReason, Life, Load};
-use notify::Notify;
 use owners::Spawning;
 use pid_file::PidFile;
 use running::{CertificateServices, RunningServer};
 use signals::Signals;
-use socket_file::SocketFile;
-use sockets::{New, https_port};
 
 /// A server that has bound its listeners, dropped its privileges and started its event loops, but has not yet read a byte from
 /// the network.

@@ -16,11 +16,12 @@ use galgo_spawn::{
 };
 use tokio::{io::Interest, sync::oneshot};
 
-use super::{
-    inherited::{PASSED_TO_FIRST, Passed, REPLACES_BY_SPAWNER},
-    program::{Invocation, NextProcess},
+use crate::{
+    config::Config,
+    config_check::host::remit_of,
+    serve::invocation::{Invocation, NextProcess},
+    sockets::inherited::{PASSED_TO_FIRST, Passed, REPLACES_BY_SPAWNER},
 };
-use crate::config::{Config, remit_of};
 
 /// Tells whether the spawner can use the configuration, and if not, why.
 pub(super) type SpawnerRead = oneshot::Receiver<Result<(), String>>;

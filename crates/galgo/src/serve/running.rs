@@ -22,11 +22,8 @@ use galgo_spawn::{FileId, sandbox::VisibleFiles};
 use tokio::sync::oneshot;
 
 use super::{
-    handover::{Item, STORE},
-    inherited::Inherited,
     limits,
     owners::{SpawnerRead, Spawning},
-    sockets::{Bound, New, https_port},
     visible,
 };
 use crate::{
@@ -35,6 +32,11 @@ use crate::{
     dispatch::Dispatch,
     programs,
     site::Site,
+    sockets::{
+        handover::{Item, STORE},
+        inherited::Inherited,
+        listening::{Bound, New, https_port},
+    },
 };
 
 /// The main thread's view of the running server.

@@ -32,11 +32,13 @@ use rustix::{
 };
 use tokio::sync::oneshot;
 
-use super::{
-    handover::{END, FAILED, GO, HandoverSocket, Item, READY, SERVES, STOP},
-    inherited::REPLACES,
+use crate::{
     notify::Notify,
-    program::{Invocation, NextProcess},
+    serve::invocation::{Invocation, NextProcess},
+    sockets::{
+        handover::{END, FAILED, GO, HandoverSocket, Item, READY, SERVES, STOP},
+        inherited::REPLACES,
+    },
 };
 
 /// Time limit for the new process to become ready.
