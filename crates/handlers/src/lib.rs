@@ -13,7 +13,7 @@
 //! | `backend` | the source of an answer: a process, or an exchange with an application |
 //! | [`program_settings`], [`application_settings`], [`template_settings`], [`guest_access`] | settings of the handlers |
 //! | `reply`, `authorizer`, [`sendfile`], [`variables`] | variables for CGI programs, and responses made from their answers |
-//! | [`steps`] | steps before and after a handler: redirects, rewrites, access, passwords, fields, error pages, compression |
+//! | [`steps`] | steps before and after a handler: redirects, rewrites, access, fields, error pages, compression; [`passwords`] |
 //! | [`cache`] | answers of programs that are kept for a moment |
 //! | [`status`] | responses to failed requests |
 //! | [`context`], [`resources`], [`shared`] | parts that every handler may use |
@@ -27,6 +27,7 @@ mod before_reply;
 pub mod beneath;
 mod body_spool;
 pub mod cache;
+mod connect;
 pub mod context;
 pub mod files;
 pub mod guest_access;
@@ -34,6 +35,7 @@ mod links;
 pub mod modules;
 mod owners;
 pub mod password_gate;
+pub mod passwords;
 pub mod program;
 pub mod program_settings;
 pub mod rate_limit;

@@ -8,7 +8,7 @@ use std::{
     process::ExitCode,
 };
 
-use galgo_handlers::steps::passwords::hash;
+use galgo_handlers::passwords::hash;
 use galgo_spawn::{readable::explain_unreadable, words};
 use rustix::fs::{FlockOperation, flock};
 

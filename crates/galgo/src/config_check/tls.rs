@@ -18,7 +18,7 @@ use crate::{
         folder::{describe_unopened, readable_by_all},
         raw::{
             self, RawAutomatic, RawCertificate, RawConfig, RawTls, Typed, each_typed, first_place,
-            where_typed,
+            flag_or_default, where_typed,
         },
     },
 };

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use galgo_handlers::steps::{
-    access::{Access, Addresses},
+use galgo_handlers::{
     passwords::Passwords,
+    steps::access::{Access, Addresses},
 };
 use galgo_proto::forwarded::Block;
 

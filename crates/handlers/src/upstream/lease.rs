@@ -19,8 +19,11 @@ use galgo_service::{
 use galgo_spawn::owners::Owners;
 use tokio::sync::watch;
 
-use super::{connect, idle_pool::UpstreamIdlePool, slots::WorkerSlots};
-use crate::application_settings::{Application, To};
+use super::{idle_pool::UpstreamIdlePool, slots::WorkerSlots};
+use crate::{
+    application_settings::{Application, To},
+    connect,
+};
 
 /// Ticks without a byte on a new connection, after which its request may be waiting for a process that an idle connection holds.
 const PATIENCE: usize = 2;

@@ -12,7 +12,6 @@
 //! | `worker_start` | starting a worker, here or by a helper |
 //! | `supervisor`, `supervision` | supervising the workers, and the thread for that |
 
-mod connect;
 pub mod exchange;
 pub(crate) mod idle_pool;
 mod lease;
@@ -23,7 +22,7 @@ mod supervisor;
 mod worker_pool;
 mod worker_start;
 
-pub use connect::check_reachable;
+pub use crate::connect::check_reachable;
 pub use lease::{Upstream, UpstreamLease};
 pub use supervision::WorkersThread;
 pub use worker_pool::WorkerPool;

@@ -12,8 +12,11 @@ use galgo_service::lock::lock;
 use galgo_spawn::{FileId, trusted_path};
 use rustix::fs::{fstat, stat};
 
-use super::hash::{self, HashScheme};
-use crate::{root::is_local, waiting::run_for_owner};
+use crate::{
+    passwords::hash::{self, HashScheme},
+    root::is_local,
+    waiting::run_for_owner,
+};
 
 /// Limit for the file's size: 16 MiB are some 200,000 users.
 const MOST: u64 = 16 << 20;
@@ -196,7 +199,7 @@ fn read(path: &Path) -> io::Result<(FileId, Arc<Users>)> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::passwords::file::*;
 
     #[test]
     fn a_wrong_password_costs_the_same_for_every_name() {

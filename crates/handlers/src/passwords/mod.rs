@@ -223,7 +223,7 @@ fn credentials(fields: &Fields) -> Option<Credentials> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::passwords::*;
 
     #[test]
     fn s2_credentials() {

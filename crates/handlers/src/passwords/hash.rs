@@ -176,7 +176,7 @@ fn encode_digest(sum: &[u8; 16]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::passwords::hash::*;
 
     /// The hashes were made by `openssl passwd`, `htpasswd` and `mkpasswd`.
     #[test]

@@ -39,7 +39,7 @@ fn explain_error(e: &io::Error) -> String {
 }
 
 /// Returns the account that controls the path of a Unix socket, if that is neither root nor the server's user.
-pub(super) fn controlling_account(address: &Address) -> Option<u32> {
+pub(crate) fn controlling_account(address: &Address) -> Option<u32> {
     match address {
         Address::Unix(path) => trusted_path::others_account(path, effective_uid()),
         Address::Tcp(_) => None,
@@ -48,7 +48,7 @@ pub(super) fn controlling_account(address: &Address) -> Option<u32> {
 
 /// Connects to `address`. If an `account` controls the folder, the path may lead nowhere else, and a thread for that account
 /// resolves it.
-pub(super) async fn connect(
+pub(crate) async fn connect(
     (address, account): (&Address, Option<u32>),
     within: Duration,
 ) -> Result<Sock, Fault> {
@@ -75,7 +75,7 @@ pub(super) async fn connect(
 }
 
 /// Connects to a worker of the server's own by the file of its socket, which has no name.
-pub(super) async fn connect_to_worker(file: &OwnedFd, within: Duration) -> Result<Sock, Fault> {
+pub(crate) async fn connect_to_worker(file: &OwnedFd, within: Duration) -> Result<Sock, Fault> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     match timeout_at(Instant::now() + within, connect_unix(Path::new(&path))).await {
         Ok(Ok(sock)) => Ok(sock),

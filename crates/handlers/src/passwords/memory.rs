@@ -66,7 +66,7 @@ impl VerifiedPasswords {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::passwords::memory::*;
 
     #[test]
     fn each_part_counts() {
