@@ -2,18 +2,14 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `serve`, `run`, `check`, `passwd` | one command each |
+//! | `serve`, `check`, `passwd` | one command each (`galgo run` is the module [`run`](crate::run)) |
 //! | `help` | help texts besides the list of options |
-//! | `isolation` | isolation of programs, and gaps in it |
+//! | `listen` | the addresses to listen on |
+//! | `url` | `check --url` |
 //! | `exposed` | files that every client may read but hardly should |
 //! | `certificates` | the certificates that clients get |
-//! | `programs` | the programs of a route, and the findings about each |
-//! | `found` | the table of routes and programs |
-//! | `paint` | colours, for terminals that show them |
-//! | `site`, `identity`, `listen` | the folder of a command; the user that it becomes; the addresses to listen on |
-//! | `screen` | escapes text of others for a terminal |
 
-// Text for a person at a terminal is printed in this module and nowhere else.
+// Text for a person at a terminal is printed here, in `command` and in `run`, and nowhere else.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod asked;

@@ -16,5 +16,7 @@ pub(crate) mod listen;
 pub(crate) mod logs;
 pub(crate) mod routes;
 pub(crate) mod source;
+#[cfg(test)]
+mod tests;
 pub(crate) mod tls;
 pub(crate) mod userdir;

@@ -6,6 +6,9 @@
 //! 4. Print the response as it comes.
 //! 5. Report errors.
 
+// See `cli`.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
 pub(crate) mod args;
 pub(crate) mod caller;
 mod own_cache;

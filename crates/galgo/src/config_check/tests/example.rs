@@ -3,7 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::{parse, site};
-use crate::{config::{Config, Handler}, config_text::raw::{RawAccess, RawAutomatic, RawCertificate, RawChanges, RawConfig, RawConfinement, RawCors, RawHeaderRule, RawOptions, RawRate, RawRedirect, RawRespond, RawRewrite, RawRoute, RawSitesTable, RawTls, RawUserDir, RawVariableRule, RawWorkers}};
+use crate::{
+    config::{Config, Handler},
+    config_text::raw::{
+        RawAccess, RawAutomatic, RawCertificate, RawChanges, RawConfig, RawConfinement, RawCors,
+        RawHeaderRule, RawOptions, RawRate, RawRedirect, RawRespond, RawRewrite, RawRoute,
+        RawSitesTable, RawTls, RawUserDir, RawVariableRule, RawWorkers,
+    },
+};
 
 const EXAMPLE: &str = include_str!("../../../../../galgo.example.toml");
 const DOCS: &str = include_str!("../../../../../docs/configuration.md");

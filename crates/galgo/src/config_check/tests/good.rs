@@ -384,7 +384,7 @@ fn homes_become_routes_and_a_missing_folder_a_warning() {
 
 #[test]
 fn homes_are_not_left_by_links() {
-    use userdir::{HomeRouteKind, open_home_route};
+    use crate::config_check::userdir::{HomeRouteKind, open_home_route};
     let home = site();
     let userdir = UserDir {
         files: Some("public".into()),
