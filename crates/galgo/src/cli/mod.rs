@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `serve`, `check`, `passwd` | one command each (`galgo run` is the module [`run`](crate::run)) |
+//! | `serve`, `check`, `passwd` | one command each (`galgo run` is the module `run`) |
 //! | `help` | help texts besides the list of options |
 //! | `listen` | the addresses to listen on |
 //! | `url` | `check --url` |
