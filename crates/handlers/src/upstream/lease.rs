@@ -3,21 +3,20 @@
 use std::{
     io,
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc,
+        atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use galgo_io::{pool, rate_allowance::Holding, sock::Sock, tick};
 use galgo_service::{
     admission::{Admission, Permit},
     fault::Fault,
-    lock::lock,
     peer::Peer,
 };
 use galgo_spawn::owners::Owners;
-use tokio::sync::watch;
+use tokio::{sync::watch, task::AbortHandle};
 
 use super::{idle_pool::UpstreamIdlePool, slots::WorkerSlots};
 use crate::{
@@ -28,8 +27,9 @@ use crate::{
 /// Ticks without a byte on a new connection, after which its request may be waiting for a process that an idle connection holds.
 const PATIENCE: usize = 2;
 
-/// Time after such a wait during which connections are closed instead of being kept idle.
-const STARVED: Duration = Duration::from_secs(5);
+/// Time after which such a request is slow for another reason. Without a limit, one request that takes minutes would keep galgo from
+/// keeping any connection.
+const SLOW: Duration = Duration::from_secs(5);
 
 /// An application that answers the requests of one route, shared by all event loops.
 #[derive(Debug)]
@@ -39,10 +39,9 @@ pub struct Upstream {
     connect_timeout: Duration,
     keep: usize,
     pub(super) idle: Arc<UpstreamIdlePool>,
-    /// Number of requests on new connections without any byte of a response yet.
-    unheard: AtomicUsize,
-    /// Time when such a request last waited so long that it may have needed the process of an idle connection.
-    starved: Mutex<Option<Instant>>,
+    /// Each request that has waited for [`PATIENCE`] on a new connection holds a reference: it may need the process of an idle
+    /// connection, so no other connection is kept meanwhile.
+    waiting: Arc<()>,
     /// Whether the last answer did not fit into a buffer of the usual size.
     long: AtomicBool,
 }
@@ -90,8 +89,7 @@ impl Upstream {
             connect_timeout: config.connect_timeout,
             keep: config.keep,
             idle: Arc::default(),
-            unheard: AtomicUsize::new(0),
-            starved: Mutex::default(),
+            waiting: Arc::default(),
             long: false.into(),
         })
     }
@@ -127,7 +125,7 @@ impl Upstream {
             home,
             slot,
             permit: Some(permit),
-            unheard: None,
+            waits: None,
             answered: false,
         })
     }
@@ -149,13 +147,6 @@ impl Upstream {
     pub fn keeps_connections(&self) -> bool {
         self.keep > 0
     }
-
-    /// Returns whether a request on a new connection may be waiting for the process behind an idle connection. Closing
-    /// connections all the time would cost more than keeping them saves.
-    fn has_waiting_request(&self) -> bool {
-        self.unheard.load(Ordering::Relaxed) > 0
-            && lock(&self.starved).is_some_and(|at| at.elapsed() < STARVED)
-    }
 }
 
 /// The permit and the worker for one request to an upstream; dropping it gives both back.
@@ -166,8 +157,8 @@ pub struct UpstreamLease {
     home: usize,
     slot: Option<usize>,
     permit: Option<Permit>,
-    /// Set while a new connection has no byte of a response yet; shared with the task that watches for the first byte.
-    unheard: Option<Arc<AtomicBool>>,
+    /// Set while a new connection to an address has no byte of a response yet.
+    waits: Option<FirstByteWait>,
     /// Whether the answer was complete.
     answered: bool,
 }
@@ -202,30 +193,23 @@ impl UpstreamLease {
                 connect::connect_to_worker(&file, up.connect_timeout).await?
             }
         };
-        if self.unheard.is_none() {
-            up.unheard.fetch_add(1, Ordering::Relaxed);
-            let unheard = Arc::new(AtomicBool::new(true));
-            if self.slot.is_none() && up.keeps_connections() {
-                tokio::task::spawn_local(listen(up.clone(), unheard.clone()));
-            }
-            self.unheard = Some(unheard);
+        if self.slot.is_none() && up.keeps_connections() {
+            self.waits = Some(FirstByteWait::begin(up));
         }
         Ok(fd)
     }
 
     /// Records that a part of a response has come.
     pub fn record_response(&mut self) {
-        if self.unheard.is_some() {
-            self.record_break_off();
-        }
-        self.stop_listening();
+        self.record_break_off();
+        self.waits = None;
     }
 
     /// Records that galgo closes the connection before the request has ended: how the worker reacts says nothing about the
     /// worker.
     pub fn record_break_off(&self) {
-        if let Some((slots, slot)) = self.worker() {
-            slots.slots[slot].mark_proven();
+        if let Some((slots, _)) = self.worker() {
+            slots.record_progress();
         }
     }
 
@@ -234,14 +218,6 @@ impl UpstreamLease {
         match &self.upstream.to {
             UpstreamTarget::Slots { slots, .. } => Some((slots, self.slot?)),
             UpstreamTarget::Address(..) => None,
-        }
-    }
-
-    /// Ends the wait for the first byte.
-    fn stop_listening(&mut self) {
-        if let Some(unheard) = self.unheard.take() {
-            unheard.store(false, Ordering::Relaxed);
-            self.upstream.unheard.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -262,10 +238,10 @@ impl UpstreamLease {
 
     /// Ends a request without a fault: keeps the connection for the next request.
     pub fn give_back(mut self, conn: Sock) {
-        self.stop_listening();
+        self.waits = None;
         let up = &self.upstream;
-        let wanted = self.slot.is_none() && up.has_waiting_request();
-        if !wanted && up.keeps_connections() {
+        let is_needed = self.slot.is_none() && Arc::strong_count(&up.waiting) > 1;
+        if !is_needed && up.keeps_connections() {
             up.idle.keep_connection(conn, self.home, self.slot, up.keep);
         }
     }
@@ -273,25 +249,38 @@ impl UpstreamLease {
 
 impl Drop for UpstreamLease {
     fn drop(&mut self) {
-        self.stop_listening();
         let permit = self.permit.take();
         if let (Some((slots, slot)), Some(permit)) = (self.worker(), permit) {
-            slots.record_answered(slot, self.answered);
+            // If the request was not answered, the worker may well have ended because of it.
+            slots.slots[slot].set_trusted(self.answered);
             slots.give_back(slot, permit);
         }
     }
 }
 
-/// Waits for a first byte; if none comes, closes all idle connections.
-async fn listen(up: Arc<Upstream>, unheard: Arc<AtomicBool>) {
-    for _ in 0..PATIENCE {
-        tick::next().await;
-        if !unheard.load(Ordering::Relaxed) {
-            return;
-        }
+/// The wait for the first byte on a new connection, for at most [`SLOW`]. Dropping it ends the wait.
+#[derive(Debug)]
+struct FirstByteWait(AbortHandle);
+
+impl FirstByteWait {
+    fn begin(up: &Arc<Upstream>) -> Self {
+        let up = up.clone();
+        let task = tokio::task::spawn_local(async move {
+            for _ in 0..PATIENCE {
+                tick::next().await;
+            }
+            let _waiting = up.waiting.clone();
+            up.idle.close_all();
+            tokio::time::sleep(SLOW).await;
+        });
+        Self(task.abort_handle())
     }
-    *lock(&up.starved) = Some(Instant::now());
-    up.idle.close_all();
+}
+
+impl Drop for FirstByteWait {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 #[cfg(test)]
