@@ -10,7 +10,7 @@ use galgo_spawn::{
 use crate::{cache::AnswerCache, guest_access::GuestAccess, root::CgiRoot, sendfile::Sendfile};
 
 /// A route's programs.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Cgi {
     /// The folder of programs, or the program.
     pub root: CgiRoot,

@@ -8,7 +8,10 @@ use std::{
         unix::ffi::{OsStrExt, OsStringExt},
     },
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use galgo_spawn::trusted_path;
@@ -49,9 +52,9 @@ pub(crate) fn is_local(file: impl AsFd) -> Result<bool, Errno> {
 }
 
 /// A folder that is held open. Two descriptors are equal if both belong to the same folder now, whatever its contents.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Folder {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     number: u64,
     id: (u64, u64),
     owner: u32,
@@ -65,22 +68,11 @@ impl Folder {
         let stat = fstat(&fd)?;
         Ok(Self {
             is_local: is_local(&fd)?,
-            fd,
+            fd: Arc::new(fd),
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             id: (stat.st_dev, stat.st_ino),
             owner: stat.st_uid,
             is_closed: trusted_path::is_closed(&stat),
-        })
-    }
-
-    /// Duplicates the folder with a descriptor of its own.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn duplicate(&self) -> io::Result<Self> {
-        Ok(Self {
-            fd: self.fd.try_clone()?,
-            ..*self
         })
     }
 
@@ -165,7 +157,7 @@ fn explain(errno: Errno) -> io::Error {
 }
 
 /// A folder of programs, or one program.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs)]
 pub enum CgiRoot {
     /// The folder and its descriptor (O_PATH), for openat2 with RESOLVE_BENEATH.

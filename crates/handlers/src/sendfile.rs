@@ -19,7 +19,7 @@ use galgo_service::{body::Response, fault::Fault};
 use crate::files::Files;
 
 /// The folders with files that programs may have sent in place of a body of their own.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default, Clone, PartialEq)]
 pub struct Sendfile {
     /// For `X-Sendfile`, which names a file by its path.
     pub folders: Vec<Files>,

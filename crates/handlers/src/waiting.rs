@@ -88,10 +88,8 @@ pub(crate) fn stat_path(folder: &Folder, path: &[u8]) -> Result<Stat, Errno> {
         found.map(|(_, stat)| *stat)
     });
     let stat = known.unwrap_or_else(|| stat_uncached(folder, path));
-    if stat.is_err_and(|errno| errno == beneath::WAITS)
-        && let Ok(folder) = folder.duplicate()
-    {
-        UNSEEN.set(Some((folder, path.to_vec())));
+    if stat.is_err_and(|errno| errno == beneath::WAITS) {
+        UNSEEN.set(Some((folder.clone(), path.to_vec())));
     }
     stat
 }
@@ -130,9 +128,7 @@ async fn search_again<T>(
 ) -> Result<T, Fault> {
     let mut all: Vec<SeenFile> = Vec::new();
     for _ in 0..LOOKS {
-        let number = folder.number();
-        let own = folder.duplicate();
-        let own = own.map_err(|e| Fault::Internal(format!("a folder is not opened again: {e}")))?;
+        let (number, own) = (folder.number(), folder.clone());
         let seen = run_in_folder(&folder, move || {
             let stat = stat_uncached(&own, &path);
             ((number, path), stat)

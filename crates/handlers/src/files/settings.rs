@@ -11,7 +11,7 @@ use galgo_proto::glob::Glob;
 use crate::root::{Folder, open_folder};
 
 /// A folder of static files, and its settings.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Files {
     /// Absolute path of the folder.
     pub path: PathBuf,
@@ -40,20 +40,6 @@ impl Files {
     /// The path is not a folder or cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self::new(path.to_owned(), open_folder(path)?))
-    }
-
-    /// Returns the same settings for the folder `fd`.
-    pub(super) fn with_folder(&self, fd: Folder) -> Self {
-        Self {
-            path: self.path.clone(),
-            fd,
-            index: self.index.clone(),
-            types: self.types.clone(),
-            default_type: self.default_type.clone(),
-            cgi_names: self.cgi_names.clone(),
-            interpreters: self.interpreters.clone(),
-            ..*self
-        }
     }
 
     /// Returns default settings for the folder `fd`.

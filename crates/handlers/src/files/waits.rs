@@ -77,7 +77,7 @@ pub async fn answer(
 ) -> Result<Result<(Response, Option<&'static str>), String>, Fault> {
     let others = files.index.iter().filter(|name| elsewhere(name));
     let others: Vec<_> = others.cloned().collect();
-    let (own, asked, below) = (duplicate(files)?, without_ranges(head), rest.to_vec());
+    let (own, asked, below) = (files.clone(), without_ranges(head), rest.to_vec());
     let answered = run_in_folder(&files.fd, move || {
         let is_others = |name: &str| others.iter().any(|other| other == name);
         let answer = answer_uncached(&own, &asked, &below, is_others);
@@ -105,7 +105,7 @@ pub(crate) async fn send_for_program(
     if let Ok(response) = super::send_for_program(files, head, rest, media_type.clone()) {
         return Ok(response);
     }
-    let (own, asked, below) = (duplicate(files)?, without_ranges(head), rest.to_vec());
+    let (own, asked, below) = (files.clone(), without_ranges(head), rest.to_vec());
     let made = run_in_folder(&files.fd, move || {
         let response = super::send_for_program(&own, &asked, &below, media_type);
         let response = response.ok().flatten()?;
@@ -114,12 +114,6 @@ pub(crate) async fn send_for_program(
     let made = Box::pin(made).await?;
     made.map(|made| made.response(cx, request, files))
         .transpose()
-}
-
-fn duplicate(files: &Files) -> Result<Files, Fault> {
-    let fd = files.fd.duplicate();
-    let fd = fd.map_err(|_| Fault::Busy("no descriptor is left to look for a file"))?;
-    Ok(files.with_folder(fd))
 }
 
 /// Returns the request's head without several ranges: a request for them gets the whole file (RFC 9110, 14.2).
@@ -190,7 +184,7 @@ impl Made {
                 let path = String::from_utf8_lossy(request.head.target.path());
                 let content_length = Some(part.len);
                 let producer = RemoteBody {
-                    folder: duplicate(files)?.fd,
+                    folder: files.fd.clone(),
                     left: match request.head.method {
                         Method::Head => RemotePart { len: 0, ..part },
                         _ => part,
@@ -251,8 +245,7 @@ struct RemoteBody {
 
 impl RemoteBody {
     async fn next(&mut self) -> Result<OutputEvent, Fault> {
-        let (own, part) = (self.folder.duplicate(), self.left.clone());
-        let own = own.map_err(|_| Fault::Busy("no descriptor is left to read a file"))?;
+        let (own, part) = (self.folder.clone(), self.left.clone());
         let read = run_in_folder(&self.folder, move || part.read(&own)).await?;
         let Ok(Some(bytes)) = read else {
             let words = "a file changed or could not be read while it was sent";

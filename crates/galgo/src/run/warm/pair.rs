@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use galgo_handlers::{context::Answer, program, script, warm::About};
+use galgo_handlers::{context::Answer, program, script, sendfile::Sendfile, warm::About};
 use galgo_proto::{Fields, target::UrlPath};
 use galgo_service::{
     body::{Body, Response},
@@ -20,7 +20,7 @@ use galgo_spawn::{Exit, inspect, template::Unfit, words::describe_status};
 use tokio::time::Instant;
 
 use crate::{
-    config::{Cgi, CgiOptions, CgiRoot, Route, StartMode},
+    config::{Cgi, CgiOptions, Route, StartMode},
     programs,
     run::{
         caller::Caller,
@@ -96,27 +96,22 @@ impl ProgramPair {
             Fault::Refused(why) => why,
             _ => "the system has no descriptor or no memory left to look at it".into(),
         })?;
-        let started = |start| -> Result<Arc<Cgi>, String> {
-            let options = CgiOptions {
-                start,
-                ..cgi.options.clone()
-            };
-            let root = CgiRoot::open(cgi.root.path()).map_err(|e| format!("its folder {e}"))?;
-            // Leave out the settings of modules, which `start` does not change, and `sendfile`: the server sends such files.
-            Ok(Arc::new(Cgi {
-                names: cgi.names.clone(),
-                env: cgi.env.clone(),
-                load_env: cgi.load_env.clone(),
-                interpreters: cgi.interpreters.clone(),
-                remit: cgi.remit.clone(),
-                options,
-                ..Cgi::new(root, cgi.document_root.clone())
-            }))
+        let started = |start| {
+            Arc::new(Cgi {
+                options: CgiOptions {
+                    start,
+                    ..cgi.options.clone()
+                },
+                // The answers of the program itself are compared.
+                sendfile: Sendfile::default(),
+                cache: None,
+                ..Cgi::clone(cgi)
+            })
         };
         Ok(Self {
             route: owner.route.clone(),
-            cold: started(StartMode::Cold)?,
-            warm: started(StartMode::Warm)?,
+            cold: started(StartMode::Cold),
+            warm: started(StartMode::Warm),
             url: owner.url.clone(),
             file: found.template_file(),
             owner: found.owner,
