@@ -22,7 +22,6 @@ pub mod client;
 pub mod fault;
 pub mod id;
 pub mod link;
-pub mod lock;
 pub mod log;
 pub mod peer;
 pub mod phase;
@@ -30,3 +29,5 @@ pub mod producer;
 pub mod request;
 pub mod service;
 pub mod spool;
+
+pub use galgo_spawn::lock;

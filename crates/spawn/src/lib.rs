@@ -21,6 +21,7 @@ pub mod inspect;
 mod key;
 mod leftover;
 mod listener;
+pub mod lock;
 mod memory;
 mod own_child;
 pub mod owners;
@@ -52,6 +53,7 @@ pub use own_child::kill_by_pidfd;
 pub use queue::unacknowledged_bytes;
 pub use reaper::{end_orphans, keep_until_unread, wait_until_unread};
 pub use refusable::resource_limit;
+pub use remote::shortage::is_short;
 pub use sandbox::{Outside, Sandbox};
 pub use start::{FailedLaunch, Launch, LaunchOutcome, Limits, MORE_MAX, Priority, Start};
 

@@ -11,6 +11,7 @@
 //! If root must open or make a file itself, no component at all may belong to another account ([`locate_for_root`]): logs, sockets, the
 //! cache.
 
+use crate::lock::lock;
 use rustix::{
     fs::{
         CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, fstat, fstatfs, lstat,
@@ -29,7 +30,7 @@ use std::{
         unix::ffi::OsStringExt,
     },
     path::{Component, Path, PathBuf},
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Mutex, OnceLock},
 };
 
 /// Links that are followed; the kernel follows as many (path_resolution(7)).
@@ -83,11 +84,7 @@ static LOOKED_FOR: Mutex<PathBuf> = Mutex::new(PathBuf::new());
 
 /// Returns the path that was looked for last: if that goes on for long, its file system hangs.
 pub fn last_looked_for() -> PathBuf {
-    lock_path(&LOOKED_FOR).clone()
-}
-
-fn lock_path(path: &Mutex<PathBuf>) -> MutexGuard<'_, PathBuf> {
-    path.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&LOOKED_FOR).clone()
 }
 
 /// Finds the file or folder that a path leads to.
@@ -260,7 +257,7 @@ struct Walk {
 
 impl Walk {
     fn from_path(path: &Path) -> io::Result<Self> {
-        *lock_path(&LOOKED_FOR) = path.to_owned();
+        *lock(&LOOKED_FOR) = path.to_owned();
         Ok(Self {
             folders: vec![("/".into(), open_root()?)],
             left: reversed_names(&std::path::absolute(path)?),

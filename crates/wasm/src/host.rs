@@ -11,16 +11,15 @@ use std::{
     sync::{Mutex, OnceLock},
 };
 
-use galgo_spawn::{Child, EnvBlock, FileId, Limits, Sandbox, Spawner, Start, StartError};
+use galgo_spawn::{
+    Child, EnvBlock, FileId, Limits, Sandbox, Spawner, Start, StartError, lock::lock,
+};
 use rustix::{
     fs::{FileType, Mode, OFlags, Stat, fstat, open, openat},
     io::Errno,
 };
 
-use crate::{
-    lock::lock,
-    no_code::{ModuleFault, NoCode},
-};
+use crate::no_code::{ModuleFault, NoCode};
 
 /// The name of the program.
 pub const NAME: &CStr = c"galgo-wasm";

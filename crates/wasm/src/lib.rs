@@ -13,7 +13,6 @@
 //! | [`cache`] | the folder of compiled code: found, made, doubted |
 //! | [`code`] | compiled code in the cache: written, found, checked |
 //! | [`module`] | the header of a module's file |
-//! | [`lock`] | taking a lock |
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 pub mod cache;
@@ -21,7 +20,6 @@ pub mod code;
 pub mod compiler;
 mod encoding;
 pub mod host;
-pub mod lock;
 pub mod module;
 mod no_code;
 

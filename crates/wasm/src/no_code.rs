@@ -1,5 +1,6 @@
 //! The reason why a module has no code.
 
+use galgo_spawn::is_short;
 use rustix::io::Errno;
 use std::io;
 
@@ -56,6 +57,5 @@ impl NoCode {
 
 /// Whether the system lacks a resource at this moment: processes, threads, memory, descriptors.
 pub(crate) fn is_shortage(e: &io::Error) -> bool {
-    let short = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
-    Errno::from_io_error(e).is_some_and(|e| short.contains(&e))
+    Errno::from_io_error(e).is_some_and(is_short)
 }

@@ -9,7 +9,7 @@ pub(crate) fn pause_for_shortage() {
 }
 
 /// Whether an error means that the system is short of something at this moment. A retry may succeed.
-pub(crate) fn is_short(e: Errno) -> bool {
+pub fn is_short(e: Errno) -> bool {
     [
         Errno::NOMEM,
         Errno::NOBUFS,

@@ -3,6 +3,7 @@
 //! Output is held back while the guest computes, so that a separately printed head and body wake the server only once. Output
 //! is written when a piece is full, when the guest waits, at the next tick of its clock, and with the exit of the instance.
 
+use galgo_spawn::lock::lock;
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Mutex,
@@ -16,10 +17,7 @@ use galgo_proto::{
         request::{Event, Requests},
     },
 };
-use galgo_wasm::{
-    lock::lock,
-    wire::{ID, Run, RunOutcome},
-};
+use galgo_wasm::wire::{ID, Run, RunOutcome};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,

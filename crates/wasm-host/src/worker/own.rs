@@ -6,11 +6,10 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use galgo_spawn::FileId;
+use galgo_spawn::{FileId, lock::lock};
 use galgo_wasm::{
     ModuleFault, Modules, NoCode,
     code::{self, Code},
-    lock::lock,
     wire::{self, Message, Run, UserModules},
 };
 

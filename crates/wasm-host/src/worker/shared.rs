@@ -8,7 +8,6 @@ use std::{
 
 use galgo_wasm::{
     code::{self, Code, ModuleKind},
-    lock::lock,
     wire::{self, ModuleDigest, Profile, WorkerSetup},
 };
 use wasmtime::{Engine, Linker, component};
@@ -22,6 +21,7 @@ use super::{
     ticker::Ticker,
 };
 use crate::{engine, limits, load, say::log_as_worker};
+use galgo_spawn::lock::lock;
 
 /// Limit of instances at once, whatever the server says: each instance reserves 6 GiB of address
 /// space.

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use galgo_spawn::{FileId, Spawner, Status};
+use galgo_spawn::{FileId, Spawner, Status, lock::lock};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{Mode, OFlags, fstat},
@@ -31,7 +31,6 @@ use super::{
 use crate::{
     code,
     host::{self, Beside, HostProgram},
-    lock::lock,
     module::{self, ModuleInfo},
     no_code::{ModuleFault, NoCode, is_shortage},
     wire::{ModuleDigest, read_text},

@@ -13,10 +13,9 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
-use galgo_spawn::FileId;
+use galgo_spawn::{FileId, lock::lock};
 
 use crate::{
-    lock::lock,
     no_code::{ModuleFault, NoCode},
     wire::ModuleDigest,
 };

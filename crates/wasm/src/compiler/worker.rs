@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use galgo_spawn::{Child, Spawner};
+use galgo_spawn::{Child, Spawner, lock::lock};
 
 use super::{
     jobs::found,
@@ -17,7 +17,6 @@ use super::{
 use crate::{
     code,
     host::{self, HostProgram},
-    lock::lock,
     no_code::NoCode,
     wire::{self, Message, ModuleSource, Profile, WorkerSetup},
 };
