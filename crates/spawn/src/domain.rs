@@ -86,8 +86,10 @@ impl AccessRights {
     const FOLDER_READ: u64 = 1 << 3;
     /// Remove folders and files.
     const REMOVE: u64 = 1 << 4 | 1 << 5;
-    /// Make folders, files, Unix sockets, FIFOs and links; no devices.
-    const MAKE: u64 = 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 12;
+    /// Make folders, files and links.
+    const MAKE_FILE: u64 = 1 << 7 | 1 << 8 | 1 << 12;
+    /// Make Unix sockets and FIFOs.
+    const MAKE_SOCKET: u64 = 1 << 9 | 1 << 10;
     const MAKE_DEVICE: u64 = 1 << 6 | 1 << 11;
     /// Rename from folder to folder: ABI 2.
     const REFER: u64 = 1 << 13;
@@ -101,16 +103,27 @@ impl AccessRights {
 
     pub(crate) const READ: Self = Self(Self::FILE_READ | Self::FOLDER_READ);
     pub(crate) const EXECUTE: Self = Self(Self::READ.0 | Self::FILE_EXECUTE);
-    pub(crate) const WRITE: Self = Self(
-        Self::READ.0 | Self::FILE_WRITE | Self::REMOVE | Self::MAKE | Self::REFER | Self::TRUNCATE,
+    /// Write without Unix sockets and FIFOs, which lead to other processes.
+    pub(crate) const STORE: Self = Self(
+        Self::READ.0
+            | Self::FILE_WRITE
+            | Self::REMOVE
+            | Self::MAKE_FILE
+            | Self::REFER
+            | Self::TRUNCATE,
     );
+    pub(crate) const WRITE: Self = Self(Self::STORE.0 | Self::MAKE_SOCKET);
     pub(crate) const CHANGE: Self = Self(Self::FILE_READ | Self::FILE_WRITE);
     pub(crate) const DEVICE: Self = Self(Self::FILE_READ | Self::FILE_WRITE | Self::IOCTL);
 
     /// Returns all rights that a kernel with this ABI knows.
     fn known_to_abi(abi: u32) -> u64 {
-        let of_first =
-            Self::EXECUTE.0 | Self::FILE_WRITE | Self::REMOVE | Self::MAKE | Self::MAKE_DEVICE;
+        let of_first = Self::EXECUTE.0
+            | Self::FILE_WRITE
+            | Self::REMOVE
+            | Self::MAKE_FILE
+            | Self::MAKE_SOCKET
+            | Self::MAKE_DEVICE;
         let later = [(2, Self::REFER), (3, Self::TRUNCATE), (5, Self::IOCTL)];
         let later = later.into_iter().filter(|(since, _)| abi >= *since);
         later.fold(of_first, |all, (_, access)| all | access)

@@ -1,25 +1,10 @@
 //! The rights that the processes of this crate give up before they read anything from outside:
 //! other files, starting and executing programs, the network.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
-use galgo_spawn::sandbox::{OPEN_HOW, open_without_waiting};
+use galgo_spawn::sandbox::{confine_worker, open_without_waiting};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-
-use landlock::{
-    ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetStatus, Scope,
-};
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch,
-};
-
-/// The newest version of Landlock that is requested; an older kernel enforces as much as it can.
-const LANDLOCK: ABI = ABI::V6;
 
 /// The rights that stay. No other process of the user can read the process's memory.
 #[derive(Debug, Default)]
@@ -42,144 +27,12 @@ impl WorkerSandbox {
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
             .map_err(|e| format!("closing its memory: {e}"))?;
         open_without_waiting().map_err(|e| format!("handling SIGSYS: {e}"))?;
-        let files = self
-            .restrict_files()
-            .map_err(|e| format!("Landlock: {e}"))?;
-        self.restrict_syscalls()
-            .map_err(|e| format!("seccomp: {e}"))?;
-        Ok(files)
-    }
-
-    fn restrict_files(&self) -> Result<Option<&'static str>, landlock::RulesetError> {
-        let mut rules = Ruleset::default().handle_access(AccessFs::from_all(LANDLOCK))?;
-        if !self.network {
-            rules = rules.handle_access(AccessNet::from_all(LANDLOCK))?;
-        }
-        let mut rules = rules.scope(Scope::from_all(LANDLOCK))?.create()?;
-        let read = AccessFs::ReadFile | AccessFs::ReadDir;
-        // No devices, pipes or sockets, because they lead to other processes.
-        let special = AccessFs::MakeChar
-            | AccessFs::MakeBlock
-            | AccessFs::MakeFifo
-            | AccessFs::MakeSock
-            | AccessFs::IoctlDev;
-        let write = (AccessFs::from_all(LANDLOCK) & !special) & !AccessFs::Execute;
-        let folders = self.read.iter().map(|f| (f, read));
-        for (folder, access) in folders.chain(self.write.iter().map(|f| (f, write))) {
-            // A missing folder needs no rule.
-            if let Ok(fd) = PathFd::new(folder) {
-                rules = rules.add_rule(PathBeneath::new(fd, access))?;
-            }
-        }
-        let status = rules.restrict_self()?;
-        Ok((status.ruleset == RulesetStatus::NotEnforced).then_some(
+        let confined = confine_worker(&self.read, &self.write, self.network);
+        let is_confined = confined.map_err(|e| format!("Landlock and seccomp: {e}"))?;
+        Ok((!is_confined).then_some(
             "this kernel has no Landlock: modules are still confined by WebAssembly, their worker by its user alone",
         ))
     }
-
-    /// Refuses (EPERM) system calls that a worker does not need.
-    fn restrict_syscalls(&self) -> Result<(), seccompiler::Error> {
-        let mut refused = BTreeMap::new();
-        for call in [
-            libc::SYS_execve,
-            libc::SYS_execveat,
-            libc::SYS_ptrace,
-            libc::SYS_process_vm_readv,
-            libc::SYS_process_vm_writev,
-            libc::SYS_bpf,
-            libc::SYS_io_uring_setup,
-            libc::SYS_perf_event_open,
-            libc::SYS_userfaultfd,
-            libc::SYS_keyctl,
-            libc::SYS_mount,
-            libc::SYS_setns,
-            libc::SYS_unshare,
-            // Limits and priority of any process: this one has set its own.
-            libc::SYS_setrlimit,
-            libc::SYS_setpriority,
-            libc::SYS_ioprio_set,
-            libc::SYS_sched_setaffinity,
-            libc::SYS_sched_setscheduler,
-            libc::SYS_sched_setparam,
-            libc::SYS_sched_setattr,
-            // These objects outlive the worker.
-            libc::SYS_shmget,
-            libc::SYS_msgget,
-            libc::SYS_semget,
-            libc::SYS_mq_open,
-        ] {
-            refused.insert(call, Vec::new());
-        }
-        refused.insert(libc::SYS_prlimit64, refused_prlimits()?);
-        #[cfg(target_arch = "x86_64")]
-        for call in [libc::SYS_fork, libc::SYS_vfork] {
-            refused.insert(call, Vec::new());
-        }
-        refused.insert(libc::SYS_clone, refused_clones()?);
-        refused.insert(libc::SYS_socket, self.refused_sockets()?);
-        refuse_syscalls(refused, libc::EPERM)?;
-        // A thread must not wait in a file that a guest opens.
-        install_filter(
-            [(libc::SYS_openat2, openat2_rules()?)].into(),
-            SeccompAction::Trap,
-        )?;
-        // The flags of clone3(2) are in memory, where no filter sees them: the C library goes on
-        // with clone(2).
-        refuse_syscalls([(libc::SYS_clone3, Vec::new())].into(), libc::ENOSYS)
-    }
-
-    /// Returns the calls of socket(2) to refuse: with the network, all families except the Internet
-    /// protocols.
-    fn refused_sockets(&self) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
-        if !self.network {
-            return Ok(Vec::new());
-        }
-        let other = |family: i32| {
-            let family = u64::from(family.cast_unsigned());
-            SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, family)
-        };
-        let both = vec![other(libc::AF_INET)?, other(libc::AF_INET6)?];
-        Ok(vec![SeccompRule::new(both)?])
-    }
-}
-
-fn refuse_syscalls(
-    calls: BTreeMap<i64, Vec<SeccompRule>>,
-    errno: i32,
-) -> Result<(), seccompiler::Error> {
-    install_filter(calls, SeccompAction::Errno(errno.cast_unsigned()))
-}
-
-fn install_filter(
-    calls: BTreeMap<i64, Vec<SeccompRule>>,
-    action: SeccompAction,
-) -> Result<(), seccompiler::Error> {
-    let filter = SeccompFilter::new(calls, SeccompAction::Allow, action, target_arch()?)?;
-    seccompiler::apply_filter(&BpfProgram::try_from(filter)?)
-}
-
-/// Returns the calls of openat2(2) that libraries make.
-fn openat2_rules() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
-    let size = SeccompCondition::new(3, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, OPEN_HOW)?;
-    Ok(vec![SeccompRule::new(vec![size])?])
-}
-
-/// Returns the calls of clone(2) to refuse: those without CLONE_THREAD.
-fn refused_clones() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
-    let thread = u64::from(libc::CLONE_THREAD.cast_unsigned());
-    let none = SeccompCmpOp::MaskedEq(thread);
-    let none = SeccompCondition::new(0, SeccompCmpArgLen::Qword, none, 0)?;
-    Ok(vec![SeccompRule::new(vec![none])?])
-}
-
-/// Returns the calls of prlimit(2) to refuse: those with a new limit.
-fn refused_prlimits() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
-    let is_given = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
-    Ok(vec![SeccompRule::new(vec![is_given])?])
-}
-
-fn target_arch() -> Result<TargetArch, seccompiler::BackendError> {
-    std::env::consts::ARCH.try_into()
 }
 
 /// Resolves the links in a folder's path, as Landlock does.

@@ -2,10 +2,11 @@
 
 use super::{
     allowed::ALLOWED,
-    calls::{Comparison, LASTING, MODES, NAMESPACES, OWN_ONLY, REFUSED, Verdict},
+    calls::{Comparison, LASTING, MODES, NAMESPACES, OF_WORKER, OWN_ONLY, REFUSED, Verdict},
     kernel::kernel,
     namespaces::Ipc,
     network::Network,
+    opens::OPEN_HOW,
 };
 use libc::{
     BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_JSET, BPF_LD, BPF_MISC, BPF_OR,
@@ -20,6 +21,7 @@ const ARGUMENT: u32 = 8;
 const UPPER_HALF: u32 = 4;
 const SECOND_ARGUMENT: u32 = 24;
 const THIRD_ARGUMENT: u32 = 32;
+const FOURTH_ARGUMENT: u32 = 40;
 /// Mask of the type in the second argument of socket(2), without flags.
 const SOCKET_TYPE: u32 = 0xf;
 /// The argument that holds the key ([`key`](crate::key)).
@@ -48,6 +50,51 @@ pub(super) fn standard(ipc: Ipc, more: &[libc::c_long], key: u64) -> Vec<sock_fi
     let mut filter = refusing(OWN_ONLY.iter().flat_map(|call| own_only(*call, key)), ipc);
     for call in more {
         filter.extend(answer(BPF_JEQ, number(*call), 0, 1, EPERM));
+    }
+    filter.push(instruction(BPF_RET, 0, 0, ALLOW));
+    filter
+}
+
+/// Returns the filter of a worker of modules: it starts threads and no processes, and changes no limits, not even its own.
+pub(super) fn worker(network: bool) -> Vec<sock_filter> {
+    let mut filter = refusing(std::iter::empty(), Ipc::Machine);
+    let own = OWN_ONLY.iter().map(|(call, ..)| *call);
+    let own = own.filter(|call| *call != libc::SYS_prlimit64);
+    for call in OF_WORKER.iter().copied().chain(own) {
+        filter.extend(answer(BPF_JEQ, number(call), 0, 1, EPERM));
+    }
+    let mut new_limit = vec![load_word(THIRD_ARGUMENT)];
+    new_limit.extend(answer(BPF_JEQ, 0, 1, 0, EPERM));
+    new_limit.push(load_word(THIRD_ARGUMENT + UPPER_HALF));
+    new_limit.extend(answer(BPF_JEQ, 0, 1, 0, EPERM));
+    let mut process = vec![load_word(FIRST_ARGUMENT)];
+    process.extend(answer(
+        BPF_JSET,
+        libc::CLONE_THREAD.cast_unsigned(),
+        1,
+        0,
+        EPERM,
+    ));
+    let mut socket = vec![load_word(FIRST_ARGUMENT)];
+    if network {
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            socket.extend(answer(BPF_JEQ, family.cast_unsigned(), 0, 1, ALLOW));
+        }
+    }
+    socket.push(refuse(EPERM));
+    // A thread must not wait in a file that a guest opens.
+    let mut opening = vec![load_word(FOURTH_ARGUMENT)];
+    opening.extend(answer(BPF_JEQ, OPEN_HOW, 1, 0, ALLOW));
+    opening.push(load_word(FOURTH_ARGUMENT + UPPER_HALF));
+    opening.extend(answer(BPF_JEQ, 0, 0, 1, libc::SECCOMP_RET_TRAP));
+    for (call, mut checks) in [
+        (libc::SYS_prlimit64, new_limit),
+        (libc::SYS_clone, process),
+        (libc::SYS_socket, socket),
+        (libc::SYS_openat2, opening),
+    ] {
+        checks.push(instruction(BPF_RET, 0, 0, ALLOW));
+        filter.extend(if_equal(&[call as i32], &checks)); // a small number
     }
     filter.push(instruction(BPF_RET, 0, 0, ALLOW));
     filter

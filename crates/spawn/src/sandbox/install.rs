@@ -12,6 +12,8 @@ pub(super) enum FilteredThreads {
     This,
     /// Every thread that the process has, and will have.
     All,
+    /// Like `This`, with the processor's mitigations, because the threads run code of guests.
+    Worker,
 }
 
 /// Gives up new privileges and enters the filter, which is made with the key of this process, if the kernel has filters.
@@ -27,7 +29,8 @@ pub(super) fn enter_filter(
     }
 }
 
-fn install_filter(threads: FilteredThreads, filter: &[sock_filter]) -> io::Result<()> {
+/// Enters the filter. The thread must have given up new privileges.
+pub(super) fn install_filter(threads: FilteredThreads, filter: &[sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: u16::try_from(filter.len()).map_err(io::Error::other)?,
         filter: filter.as_ptr().cast_mut(),
@@ -38,6 +41,7 @@ fn install_filter(threads: FilteredThreads, filter: &[sock_filter]) -> io::Resul
         FilteredThreads::All => {
             libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW | libc::SECCOMP_FILTER_FLAG_TSYNC
         }
+        FilteredThreads::Worker => 0,
     } as usize;
     let set = libc::SECCOMP_SET_MODE_FILTER as usize;
     let args = [set, flags, &raw const program as usize, 0, 0, 0];

@@ -10,6 +10,8 @@
 //!
 //! If helpers start all programs, the server enters a domain of its own ([`VisibleFiles`]) and a filter that refuses execve(2)
 //! ([`confine_and_execute_nothing`]).
+//!
+//! The processes that compile and run modules confine themselves further ([`confine_worker`]).
 
 mod allowed;
 mod calls;
@@ -25,6 +27,7 @@ mod network;
 mod opens;
 mod outside;
 mod visible;
+mod worker;
 
 use install::FilteredThreads;
 use std::io;
@@ -36,9 +39,10 @@ pub use kernel::{Kernel, kernel};
 pub use namespaces::Ipc;
 pub(crate) use namespaces::enter_ipc;
 pub use network::Network;
-pub use opens::{OPEN_HOW, open_without_waiting};
+pub use opens::open_without_waiting;
 pub use outside::Outside;
 pub use visible::{FileAccess, VisibleFiles};
+pub use worker::confine_worker;
 
 /// The restrictions of a program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

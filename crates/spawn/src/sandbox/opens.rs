@@ -8,7 +8,7 @@ use crate::raw::syscall;
 use std::{ffi::c_void, io, mem};
 
 /// Bytes of the `struct open_how` that a caller of openat2(2) passes: the filter traps calls with this as their last argument.
-pub const OPEN_HOW: u64 = 24;
+pub(super) const OPEN_HOW: u32 = 24;
 
 /// The kernel's `struct open_how`, then zeros, which the kernel accepts as a later version: a call of this size is not trapped.
 #[repr(C)]

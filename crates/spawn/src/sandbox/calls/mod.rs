@@ -53,6 +53,17 @@ pub(super) const REFUSED: &[&[(libc::c_long, &str)]] = &[
 /// namespace.
 pub(super) const LASTING: &[(libc::c_long, &str)] = refused!("they outlive the request and the server": SYS_shmget SYS_msgget SYS_semget SYS_mq_open);
 
+/// Calls that a worker of modules must not make either. Some of its calls are refused by their arguments (`filter::worker`).
+pub(super) const OF_WORKER: &[libc::c_long] = &[
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_unshare,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_vfork,
+];
+
 /// Calls that change a file's mode, and the index of the mode argument, from 0: EPERM if the mode has S_ISUID. A new file may
 /// get that bit by open(2), but is empty, and the kernel clears the bit as the file is written to.
 pub(super) const MODES: &[(libc::c_long, u32)] = &[
