@@ -13,8 +13,8 @@ use galgo_io::{off_loop::off_loop, sock::register};
 use galgo_service::fault::Fault;
 use galgo_spawn::{
     Child, FailedLaunch, Launch, LaunchOutcome, Spawner, StartError, StartStage,
-    owners::{ANSWERS_WITHIN, Deadline, HelperNeed, NotDone, Owners, Remit, TemplateUnderWay},
-    template::Uses,
+    owners::{ANSWERS_WITHIN, Deadline, HelperNeed, NotDone, Owners, Remit, TemplateOrder},
+    template::{LoadFailure, Template},
 };
 use tokio::{io::Interest, time::timeout};
 
@@ -103,18 +103,14 @@ pub struct AsUser {
 /// Has a helper load a program for warm starts. Makes the helper if there is none.
 ///
 /// # Errors
-/// A sentence for the log. A later try may succeed.
+/// A later try may succeed.
 pub(crate) async fn load_template(
     user: &AsUser,
-    uses: Uses,
-    learned: (&[u8], Duration),
+    order: &TemplateOrder,
     stdio: [BorrowedFd<'_>; 3],
-) -> Result<TemplateUnderWay, String> {
+) -> Result<Template, LoadFailure> {
     let AsUser {
-        owners,
-        remit,
-        uid,
-        program,
+        owners, remit, uid, ..
     } = user;
     let by = Deadline::within(ANSWERS_WITHIN);
     let mut helpers = 0;
@@ -122,12 +118,11 @@ pub(crate) async fn load_template(
         if !owners.has_helper(remit, *uid) {
             helpers += 1;
             let made = make_helper(owners, remit, *uid, HelperNeed::First, by).await;
-            made.map_err(|not| not.to_string())?;
+            made.map_err(LoadFailure::not_now)?;
         }
-        match owners.load_template(remit, *uid, (program, uses), learned, stdio) {
-            Ok(under_way) => return Ok(under_way),
+        match owners.load_template(remit, *uid, order, stdio) {
             Err(e) if e.stage == StartStage::Helper && helpers < HELPERS => {}
-            Err(e) => return Err(e.to_string()),
+            started => return Ok(started?),
         }
     }
 }

@@ -34,6 +34,7 @@ pub mod remote;
 pub mod sandbox;
 mod start;
 pub mod template;
+mod template_failure;
 mod template_kind;
 pub mod trusted_path;
 pub mod words;

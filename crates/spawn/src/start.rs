@@ -2,8 +2,9 @@
 
 use crate::{claims::MarkKind, env::EnvBlock, error::StartError, sandbox::Sandbox};
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString},
     os::fd::{BorrowedFd, OwnedFd},
+    time::Duration,
 };
 
 /// Resource limits of a program (setrlimit(2)); `None` keeps the server's own limit. CORE is always 0.
@@ -95,6 +96,27 @@ pub enum Priority {
     Idle,
     /// The same as `Idle`, on all processors but one.
     IdleLeavingOne,
+}
+
+/// The request that a template's child gets.
+#[derive(Debug)]
+pub struct ChildRequest<'a> {
+    /// The whole environment.
+    pub env: &'a EnvBlock,
+    /// The working directory, absolute, if it differs from the template's.
+    pub dir: Option<&'a CStr>,
+    /// The program's path, as in a cold start, because a helper checks the program of each request.
+    pub program: &'a CStr,
+    /// Standard input, output and error.
+    pub stdio: [BorrowedFd<'a>; 3],
+    /// RLIMIT_CPU, seconds. The child inherits all other limits from its template.
+    pub cpu: Option<u64>,
+    /// The priority among other programs.
+    pub priority: Priority,
+    /// The time that the server waits for the child: after that, a helper drops the request.
+    pub patience: Duration,
+    /// Whether the child reports the modules that it loaded: see [`PreloadReport`](crate::template::PreloadReport).
+    pub learn: bool,
 }
 
 /// A program to start without waiting for it: like [`Start`], without the standard descriptors.

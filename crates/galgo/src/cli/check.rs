@@ -397,10 +397,7 @@ fn warmth(cgi: &Cgi, seen: &Seen, load: impl FnOnce() -> Option<String>) -> Stri
     if cgi.options.start == StartMode::Cold {
         return String::new();
     }
-    let kind = match &seen.interpreter {
-        Some(interpreter) => inspect::kind_by_interpreter(interpreter),
-        None => inspect::detect_kind(&seen.path),
-    };
+    let kind = inspect::find_kind(&seen.path, seen.interpreter.as_deref());
     let obstacle = kind.as_ref().ok().and_then(|_| load());
     if let Some(why) = obstacle {
         return format!("starts cold, for {why}; ");

@@ -1,8 +1,7 @@
 //! Loads a program's templates and looks after them, outside of requests. Each requested program has one keeper task.
 
 use std::{
-    io,
-    os::fd::{AsFd, AsRawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
@@ -12,30 +11,30 @@ use galgo_io::{off_loop::off_loop, sock::register, tick};
 use galgo_service::{log::Level, phase::Phase};
 use galgo_spawn::{
     inspect,
-    owners::StoppedTemplate,
-    template::{FileWatch, LoadedTemplate, Template, TemplateKind, Unfit, Unwatched, Uses, dates},
+    owners::TemplateOrder,
+    template::{
+        LoadFailure, LoadedTemplate, NoTemplate, Template, TemplateKind, UNHEARD, Uses, dates,
+    },
 };
 use tokio::io::Interest;
 
 use super::{
-    failure::{TemplateFailure, UNPROVEN},
     order::{KeeperTask, LoadOrder},
-    owned,
     program::WarmProgram,
     registry::Warm,
     setup::TemplateSetup,
-    streams::{Said, Streams},
+    streams::Streams,
 };
-use crate::resources::Resources;
+use crate::{owners, resources::Resources};
 
 /// Longer than a tick of the clock that dates files.
 const SETTLED: Duration = Duration::from_millis(20);
 
-/// Interval between checks of files that may change without an event.
-const UNHEARD: Duration = Duration::from_secs(1);
-
 /// Once a script of a PHP program has changed, only scripts whose last change is this long ago are compiled ahead.
 const RESTED: Duration = Duration::from_secs(60);
+
+/// Reason for a program that is not started again without a request.
+const UNPROVEN: &str = "did not stop before its first line, and may have run to its end";
 
 /// Starts the task that looks after the templates of `program` until the program was not requested for a long time.
 pub(super) fn start(
@@ -76,14 +75,17 @@ pub(super) fn start(
 async fn look_at_unheard(warm: &Arc<Warm>, program: &Arc<WarmProgram>) {
     loop {
         tokio::time::sleep(UNHEARD).await;
-        let is_due = |watch: &FileWatch<WarmProgram>| watch.is_due(program);
-        if !warm.watch.as_ref().is_some_and(is_due) {
+        let Some(watch) = &warm.watch else {
+            continue;
+        };
+        watch.unheard.look_at_mounts();
+        if !watch.unheard.is_due(program) {
             continue;
         }
         let (of, files) = (program.clone(), warm.clone());
         let looks = off_loop("stat", move || {
             let watch = files.watch.as_ref();
-            watch.is_some_and(|watch| watch.has_changed(&of))
+            watch.is_some_and(|watch| watch.unheard.has_changed(&of))
         });
         let changed = tokio::time::timeout(UNHEARD, looks).await;
         if !matches!(changed, Ok(Ok(false))) {
@@ -104,160 +106,138 @@ async fn load(
     let Some(mut room) = room else {
         return program.crowded();
     };
-    let loaded = match stop(resources, warm, program, setup, order).await {
+    let loaded = match load_once(resources, warm, program, setup, order).await {
         // A file written just before the load looks the same as a file changed during the load: the second try tells.
-        Err(TemplateFailure::Changed(_)) => {
+        Err(e) if e.reason == NoTemplate::Changed => {
             tokio::time::sleep(SETTLED).await;
-            stop(resources, warm, program, setup, order).await
+            load_once(resources, warm, program, setup, order).await
         }
-        stopped => stopped,
+        loaded => loaded,
     };
-    match loaded {
-        Ok(stopped) => {
-            let memory = stopped.loaded.memory;
-            room.holds(memory);
-            if order.first {
-                let done = match order.uses {
-                    Uses::Many => "loaded",
-                    Uses::Once => "parked",
-                };
-                let words = format!(
-                    "{done} for warm starts in {} ms, {} KiB; {}",
-                    began.elapsed().as_millis(),
-                    memory >> 10,
-                    warm.bounds.held(&resources.templates())
-                );
-                program.log.write(Level::Info, &program.name, &words);
-            }
-            program.add(stopped, room, order);
+    let (template, loaded) = match loaded {
+        Ok(loaded) => loaded,
+        Err(LoadFailure { reason, words }) => match reason {
+            NoTemplate::Unfit => return program.unfit(order, &words, false),
+            NoTemplate::Ended if program.unlearned(order, "does not load") => return,
+            _ => return program.failed(&words),
+        },
+    };
+    if let Some(why) = &loaded.obstacle {
+        let parks = order.uses == Uses::Many && template.kind().can_park();
+        if parks || !program.unlearned(order, why) {
+            program.unfit(order, why, parks);
         }
-        Err(TemplateFailure::Cold(why)) => program.unfit(order, &why, false),
-        Err(TemplateFailure::Unfit { why, parks }) => {
-            let parks = order.uses == Uses::Many && parks;
-            if parks || !program.unlearned(order, &why) {
-                program.unfit(order, &why, parks);
-            }
-        }
-        Err(TemplateFailure::Ended(why)) => {
-            if !program.unlearned(order, "does not load") {
-                program.failed(&why);
-            }
-        }
-        Err(TemplateFailure::NotNow(why) | TemplateFailure::Changed(why)) => program.failed(&why),
+        return;
     }
+    room.holds(loaded.memory);
+    if order.first {
+        let held = warm.bounds.held(&resources.templates());
+        log_loaded(program, order.uses, began, loaded.memory, &held);
+    }
+    program.add(template, loaded, room, order);
 }
 
-/// Finds out the program's kind. Reading its file may take as long as executing it.
-async fn kind(setup: &TemplateSetup) -> Result<TemplateKind, TemplateFailure> {
-    let (interpreter, file) = (setup.interpreter.clone(), setup.file.clone());
-    let looks = off_loop("look", move || match &interpreter {
-        Some(interpreter) => inspect::kind_by_interpreter(interpreter),
-        None => inspect::detect_kind(&file),
-    });
-    match tokio::time::timeout(setup.patience(), looks).await {
-        Ok(looked) => looked?.map_err(|Unfit { why, passes }| {
-            if passes {
-                TemplateFailure::NotNow(format!("it {why}"))
-            } else {
-                TemplateFailure::Cold(why)
-            }
-        }),
-        Err(_late) => Err(TemplateFailure::NotNow(
-            "its file was not read within first_byte_timeout".into(),
-        )),
-    }
+fn log_loaded(program: &WarmProgram, uses: Uses, began: Instant, memory: u64, held: &str) {
+    let done = match uses {
+        Uses::Many => "loaded",
+        Uses::Once => "parked",
+    };
+    let words = format!(
+        "{done} for warm starts in {} ms, {} KiB; {held}",
+        began.elapsed().as_millis(),
+        memory >> 10,
+    );
+    program.log.write(Level::Info, &program.name, &words);
 }
 
-/// Has a template started and waits until the template has stopped.
-async fn stop(
+/// Starts a template, and waits until it has stopped. Watches the template's files, unless a helper watches them. If the program
+/// has printed something meanwhile, that is an obstacle.
+async fn load_once(
     resources: &Rc<Resources>,
     warm: &Arc<Warm>,
     program: &Arc<WarmProgram>,
     setup: &TemplateSetup,
     order: &LoadOrder,
-) -> Result<StoppedTemplate, TemplateFailure> {
+) -> Result<(Template, LoadedTemplate), LoadFailure> {
     let (streams, mut said) = Streams::new()?;
-    let stopped = match &setup.as_user {
-        Some(user) => owned::stop(user, setup, streams, &mut said, order).await?,
-        None => {
-            let since = dates::file_time_now();
-            let (template, loaded) = own(resources, setup, streams, &mut said, order).await?;
-            // An unfit template is watched as well: with another module, the program may become fit.
-            let loaded = unchanged(warm, program, setup, loaded, since).await?;
-            StoppedTemplate {
-                template,
-                loaded,
-                knows: true,
-            }
-        }
+    let since = dates::file_time_now();
+    let mut template = start_template(resources, setup, order, streams.stdio()).await?;
+    drop(streams);
+    let stopped = wait_until_stopped(resources, &mut template, order.proven);
+    let stopped = match tokio::time::timeout(setup.patience(), stopped).await {
+        Ok(stopped) => stopped,
+        Err(_late) => Err(LoadFailure::new(
+            NoTemplate::Ended,
+            "it has not come to its first line within first_byte_timeout",
+        )),
     };
-    let obstacle = stopped.loaded.obstacle.clone();
-    let mut printed = || !said.output().is_empty();
-    let why = obstacle.or_else(|| printed().then(|| "prints while loading".into()));
-    if let Some(why) = why {
-        let parks = stopped.template.kind().can_park();
-        return Err(TemplateFailure::Unfit { why, parks });
+    let is_held = order.proven || template.is_holding();
+    let mut loaded = stopped.map_err(|e| match e.reason {
+        // Nothing proves that the program itself did not run instead.
+        NoTemplate::Ended if !is_held => LoadFailure::new(NoTemplate::Unfit, UNPROVEN),
+        NoTemplate::Ended if e.words.is_empty() => LoadFailure::new(e.reason, said.at_the_end()),
+        _ => e,
+    })?;
+    if setup.as_user.is_none() {
+        // An unfit template is watched as well: with another module, the program may become fit.
+        loaded = watch_files(warm, program, setup, loaded, since).await?;
     }
-    if order.first {
+    if loaded.obstacle.is_none() && !said.output().is_empty() {
+        loaded.obstacle = Some("prints while loading".into());
+    }
+    if order.first && loaded.obstacle.is_none() {
         warn(resources, program, &said.errors());
     }
-    Ok(stopped)
+    Ok((template, loaded))
 }
 
-/// Starts a template in this server, without a helper, and waits until it has stopped.
-async fn own(
-    resources: &Rc<Resources>,
+/// Starts a template in this server, or has the helper of the program's user start it.
+async fn start_template(
+    resources: &Resources,
     setup: &TemplateSetup,
-    streams: Streams,
-    said: &mut Said,
     order: &LoadOrder,
-) -> Result<(Template, LoadedTemplate), TemplateFailure> {
-    let kind = kind(setup).await?;
-    let modules = trusted(kind, order).await?;
+    stdio: [BorrowedFd<'_>; 3],
+) -> Result<Template, LoadFailure> {
+    if let Some(user) = &setup.as_user {
+        let asked = TemplateOrder {
+            program: user.program.clone(),
+            uses: order.uses,
+            modules: order.learned.clone(),
+            since: order.since,
+        };
+        return owners::load_template(user, &asked, stdio).await;
+    }
+    let (kind, modules) = examine_program(setup, order).await?;
     let (args, env) = (setup.args.clone(), setup.env.clone());
     let launch = setup.options.make_launch(args, env, setup.dir.clone());
-    let started = {
-        let spawner = &mut resources.spawner.borrow_mut();
-        Template::start(spawner, launch, streams.stdio(), kind, order.uses, &modules)
-    };
-    let mut template = started.map_err(|e| TemplateFailure::NotNow(e.to_string()))?;
-    drop(streams);
-    let loaded = tokio::time::timeout(setup.patience(), stopped(resources, &mut template)).await;
-    let held = order.proven || template.is_holding();
-    match loaded {
-        Ok(Ok(loaded)) => Ok((template, loaded)),
-        // Nothing proves that the program itself did not run instead.
-        Ok(Err(_)) | Err(_) if !held => Err(TemplateFailure::Cold(UNPROVEN.into())),
-        // The template did not end: the server had an error while looking at it.
-        Ok(Err(e)) if e.raw_os_error().is_some() => Err(e.into()),
-        Ok(Err(e)) if e.kind() == io::ErrorKind::UnexpectedEof => {
-            Err(TemplateFailure::Ended(said.at_the_end()))
-        }
-        Ok(Err(e)) => Err(TemplateFailure::Ended(e.to_string())),
-        Err(_late) => Err(TemplateFailure::late()),
-    }
+    let spawner = &mut resources.spawner.borrow_mut();
+    let started = Template::start(spawner, launch, stdio, kind, order.uses, &modules);
+    Ok(started?)
 }
 
-/// Returns the learned modules that may be loaded ahead of requests. The file system decides that, so it is asked off the
-/// event loop.
-async fn trusted(kind: TemplateKind, order: &LoadOrder) -> io::Result<Vec<u8>> {
-    if order.learned.is_empty() {
-        return Ok(Vec::new());
-    }
+/// Determines the program's kind, and which learned modules may be loaded ahead of requests. Reading the program's file may take
+/// as long as executing it.
+async fn examine_program(
+    setup: &TemplateSetup,
+    order: &LoadOrder,
+) -> Result<(TemplateKind, Vec<u8>), LoadFailure> {
+    let (interpreter, file) = (setup.interpreter.clone(), setup.file.clone());
     let (search, learned) = (order.search.clone(), order.learned.clone());
-    // Some applications rewrite scripts as data from time to time. Each rewrite would end a template that has compiled them.
-    let rests = kind == TemplateKind::Php && order.revision.changes > 0;
-    let since = if rests {
-        order
-            .since
-            .min(dates::file_time_now().saturating_sub(RESTED))
-    } else {
-        order.since
-    };
-    off_loop("modules", move || {
-        search.trusted_names(kind, &learned, since)
-    })
-    .await
+    let (mut since, has_changed) = (order.since, order.revision.changes > 0);
+    let looks = off_loop("look", move || {
+        let kind = inspect::find_kind(&file, interpreter.as_deref())?;
+        // Some applications rewrite scripts as data from time to time. Each rewrite would end a template that has compiled them.
+        if kind == TemplateKind::Php && has_changed {
+            since = since.min(dates::file_time_now().saturating_sub(RESTED));
+        }
+        Ok((kind, search.trusted_names(kind, &learned, since)))
+    });
+    match tokio::time::timeout(setup.patience(), looks).await {
+        Ok(looked) => looked?,
+        Err(_late) => Err(LoadFailure::not_now(
+            "its file was not read within first_byte_timeout",
+        )),
+    }
 }
 
 /// Logs the lines that a program wrote to its standard error while it was loaded.
@@ -269,22 +249,33 @@ fn warn(resources: &Resources, program: &WarmProgram, warnings: &str) {
     }
 }
 
-async fn stopped(resources: &Resources, template: &mut Template) -> io::Result<LoadedTemplate> {
-    let raw = template.as_fd().as_raw_fd();
-    let watched = register(raw, Interest::READABLE)?;
-    let mut begun = false;
+async fn wait_until_stopped(
+    resources: &Resources,
+    template: &mut Template,
+    proven: bool,
+) -> Result<LoadedTemplate, LoadFailure> {
+    // If nothing is proven yet, a program that cannot be watched may run to its end.
+    let reason = if proven {
+        NoTemplate::NotNow
+    } else {
+        NoTemplate::Ended
+    };
+    let watched = register(template.as_fd().as_raw_fd(), Interest::READABLE)
+        .map_err(|e| LoadFailure::new(reason, e.to_string()))?;
+    let has_begun = |template: &Template| template.has_begun(&mut resources.spawner.borrow_mut());
+    let mut begun = has_begun(template)?;
     loop {
         let mut guard = tokio::select! {
             guard = watched.readable() => guard?,
             // Nothing else tells that the template could not be executed.
             () = tick::next(), if !begun => {
-                begun = has_begun(resources, template)?;
+                begun = has_begun(template)?;
                 continue;
             }
         };
         // A message shows that the template was executed. Asking the spawner closes the server's copies of the template's
         // pipe ends.
-        begun = begun || has_begun(resources, template)?;
+        begun = begun || has_begun(template)?;
         if let Some(loaded) = template.loaded()? {
             return Ok(loaded);
         }
@@ -292,31 +283,21 @@ async fn stopped(resources: &Resources, template: &mut Template) -> io::Result<L
     }
 }
 
-fn has_begun(resources: &Resources, template: &Template) -> io::Result<bool> {
-    let begun = template.has_begun(&mut resources.spawner.borrow_mut());
-    begun.map_err(io::Error::other)
-}
-
 /// Watches the files that were loaded, and makes sure that none changed before it was watched. This runs off the event loop,
 /// because the files may be many, and on any file system.
-async fn unchanged(
+async fn watch_files(
     warm: &Arc<Warm>,
     program: &Arc<WarmProgram>,
     setup: &TemplateSetup,
     loaded: LoadedTemplate,
     since: Duration,
-) -> Result<LoadedTemplate, TemplateFailure> {
+) -> Result<LoadedTemplate, LoadFailure> {
     let (warm, program, own) = (warm.clone(), program.clone(), setup.file.clone());
     let looks = off_loop("watch", move || {
-        let kept = match &warm.watch {
-            Some(watch) => watch.watch_template(&loaded, &program, &own, since),
-            None => Ok(()),
-        };
-        match kept {
-            Ok(()) => Ok(loaded),
-            Err(e @ Unwatched::Unable(_)) => Err(TemplateFailure::NotNow(e.to_string())),
-            Err(e @ Unwatched::Changed(_)) => Err(TemplateFailure::Changed(e.to_string())),
+        if let Some(watch) = &warm.watch {
+            watch.watch_template(&loaded, &program, &own, since)?;
         }
+        Ok(loaded)
     });
     looks.await?
 }

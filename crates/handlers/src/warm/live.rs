@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use galgo_spawn::template::{PreforkedChild, Template, TemplateKind, Uses};
+use galgo_spawn::template::{PreforkedChild, Template, Uses};
 
 use super::bounds::TemplateShare;
 
@@ -39,7 +39,6 @@ pub(super) struct Offer {
     /// The pid of the template that forked this child.
     pub(super) template: i32,
     pub(super) uses: Uses,
-    pub(super) kind: TemplateKind,
     /// Asks the child to report which modules it loads.
     pub(super) teach: bool,
 }
@@ -120,7 +119,6 @@ impl NextChild {
     /// The template gives no child.
     pub(super) fn process(self) -> io::Result<Offer> {
         let (template, uses) = (self.template.pid(), self.template.uses());
-        let kind = self.template.kind();
         let child = match (self.child, uses) {
             (Some(child), _) => child,
             (None, Uses::Many) => self.template.prefork()?,
@@ -134,7 +132,6 @@ impl NextChild {
             child,
             template,
             uses,
-            kind,
             teach: self.teach,
         })
     }

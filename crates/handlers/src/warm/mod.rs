@@ -5,23 +5,21 @@
 //! forked, asks for a child and hands the child a request. This module is the policy: when to load and retire templates, and
 //! which programs have room. A template belongs to a program, its user and its route. A template of php-cgi serves all scripts
 //! that it runs there, because a request names its script. If a helper starts a program, the mechanism runs there
-//! (`spawn::owners::warm`): the helper checks each order, watches the files and judges the learned modules.
+//! (`spawn::owners::warm`): the helper checks each order, watches the files and judges the learned modules. `keeper` has either
+//! load a template, and treats both alike from then on.
 //!
 //! 1. `take`: a child for this request, or none: then the program is started cold, at once
 //! 2. `program`: one program, and which of its templates is next; `state`: the facts about it, under its lock
 //! 3. `live`: a loaded template or a parked process, and its share of the limits
 //! 4. `keeper`: loads, replaces and drops a program's templates, outside of requests
 //! 5. `learned`: the modules that children say they loaded
-//! 6. `owned`: templates that a helper loads, for programs of other users
-//! 7. `registry`: all programs, and whether files of their templates have changed; `bounds`: limits of all templates together
+//! 6. `registry`: all programs, and whether files of their templates have changed; `bounds`: limits of all templates together
 
 mod bounds;
-mod failure;
 mod keeper;
 mod learned;
 mod live;
 mod order;
-mod owned;
 mod program;
 pub mod registry;
 pub(crate) mod setup;

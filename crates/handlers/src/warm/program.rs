@@ -12,7 +12,10 @@ use galgo_service::{
     lock::lock,
     log::{ErrorLog, Level},
 };
-use galgo_spawn::{FileId, owners::StoppedTemplate, template::TemplateKind};
+use galgo_spawn::{
+    FileId,
+    template::{LoadedTemplate, Template},
+};
 use tokio::sync::Notify;
 
 use super::{
@@ -101,12 +104,7 @@ impl WarmProgram {
 
     /// Returns the next child after `template` gave none, and removes that template.
     fn instead(&self, template: i32) -> Option<NextChild> {
-        let mut state = lock(&self.state);
-        let gone = state.remove(template);
-        let next = state.next_child();
-        drop(state);
-        drop(gone);
-        self.wake.notify_one();
+        let (_gone, next) = self.change(|state| (state.remove(template), state.next_child()));
         next
     }
 
@@ -189,26 +187,28 @@ impl WarmProgram {
     }
 
     /// Adds a template that is ready. It replaces a template that is worn, or that knows less than was learned by now.
-    pub(super) fn add(&self, stopped: StoppedTemplate, room: TemplateShare, order: &LoadOrder) {
-        let StoppedTemplate {
-            template,
-            loaded,
-            knows,
-        } = stopped;
-        let knows = if knows { order.learned.len() } else { 0 };
+    pub(super) fn add(
+        &self,
+        template: Template,
+        loaded: LoadedTemplate,
+        room: TemplateShare,
+        order: &LoadOrder,
+    ) {
+        let knows = if loaded.knows_modules {
+            order.learned.len()
+        } else {
+            0
+        };
         let mut state = lock(&self.state);
         if state.revision != order.revision || state.displaced {
             drop(state);
             return drop(template);
         }
-        let now = Instant::now();
-        let live = Live::new(template, room, knows);
         let left = state.learned.proved(knows, loaded.search, loaded.left);
-        let known = state.learned.names.len();
         state.obstacle = None;
-        let old = state.live.iter().position(|l| l.is_old(known, now));
-        let gone = old.map(|at| state.live.remove(at));
-        state.live.push(live);
+        state.kind = Some(template.kind());
+        let gone = state.remove_old(Instant::now());
+        state.live.push(Live::new(template, room, knows));
         drop(state);
         drop(gone);
         if !left.is_empty() {
@@ -276,9 +276,7 @@ impl WarmProgram {
     pub(super) fn crowded(&self) {
         let now = Instant::now();
         let mut state = lock(&self.state);
-        let known = state.learned.names.len();
-        let old = state.live.iter().position(|l| l.is_old(known, now));
-        let gone = old.map(|at| state.live.remove(at));
+        let gone = state.remove_old(now);
         let none = gone.is_none() && state.live.is_empty();
         if gone.is_none() {
             // A parked process leaves with the next request.
@@ -312,29 +310,26 @@ impl WarmProgram {
         if self.look(template) {
             return;
         }
-        let gone = lock(&self.state).remove(template);
-        if gone.is_some() {
+        if self.change(|state| state.remove(template)).is_some() {
             let words = format!("its template gave no child ({why}): it is replaced");
             self.log.write(Level::Warn, &self.name, &words);
         }
-        drop(gone);
-        self.wake.notify_one();
     }
 
     /// Retires the templates because a file of the program has changed.
     pub(super) fn retire_changed(&self) {
-        self.retire(|state| {
+        self.change(|state| {
             let version = state.revision.version;
             state.renew(&version, Instant::now())
         });
     }
 
-    /// Changes the state under its lock, ends the processes that `change` gives up after unlocking, and wakes the
-    /// keeper.
-    fn retire<T>(&self, change: impl FnOnce(&mut WarmState) -> T) {
-        let gone = change(&mut lock(&self.state));
-        drop(gone);
+    /// Changes the state under its lock, and wakes the keeper. Returns the processes that `change` gives up: they end without
+    /// the lock.
+    fn change<T>(&self, change: impl FnOnce(&mut WarmState) -> T) -> T {
+        let given_up = change(&mut lock(&self.state));
         self.wake.notify_one();
+        given_up
     }
 
     /// Retires the template whose child was ended by a signal.
@@ -351,8 +346,10 @@ impl WarmProgram {
     }
 
     /// Takes a child's report of the modules that it loaded itself. The next template is to load them.
-    pub(super) fn learned(&self, kind: TemplateKind, report: &[u8]) {
-        if lock(&self.state).learned.take(kind, report) {
+    pub(super) fn learned(&self, report: &[u8]) {
+        let mut state = lock(&self.state);
+        let kind = state.kind;
+        if kind.is_some_and(|kind| state.learned.take(kind, report)) {
             self.wake.notify_one();
         }
     }
@@ -360,7 +357,7 @@ impl WarmProgram {
     /// Gives up the program's templates for another program. They are loaded again only when the program is requested
     /// again, and not at once: programs that are requested in turn would do nothing but load.
     pub(super) fn let_go(&self) {
-        self.retire(|state| {
+        self.change(|state| {
             state.failed(Instant::now());
             state.displaced = true;
             std::mem::take(&mut state.live)

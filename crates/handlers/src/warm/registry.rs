@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     ffi::{CStr, CString},
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::Duration,
 };
 
@@ -86,11 +86,7 @@ impl Warm {
         }
         let name = key.2.to_string_lossy().into_owned();
         let make = || Arc::new(WarmProgram::new(cgi, name, version(script), log.clone()));
-        let mut programs = self
-            .programs
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        programs.entry(key).or_insert_with(make).clone()
+        self.known_mut().entry(key).or_insert_with(make).clone()
     }
 
     /// Returns the state of a file's template ([`FoundProgram::template_file`]), for programs that `owner` owns. `None` if no
@@ -103,13 +99,9 @@ impl Warm {
 
     /// Forgets the programs of routes that are gone. Their keepers drop the templates.
     pub fn forget_gone(&self) {
-        let mut programs = self
-            .programs
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        let gone: Vec<_> = programs
-            .extract_if(|_, program| program.is_gone())
-            .collect();
+        let mut programs = self.known_mut();
+        let gone = programs.extract_if(|_, program| program.is_gone());
+        let gone: Vec<_> = gone.collect();
         drop(programs);
         gone.iter()
             .for_each(|(_, program)| program.wake.notify_one());
@@ -124,6 +116,11 @@ impl Warm {
 
     fn known(&self) -> RwLockReadGuard<'_, Programs> {
         self.programs.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known_mut(&self) -> RwLockWriteGuard<'_, Programs> {
+        let programs = self.programs.write();
+        programs.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes room for one more template. If `program` has none yet, the program that was not requested for the longest time

@@ -11,7 +11,7 @@ use std::{
 use galgo_io::sock::register;
 use galgo_spawn::{
     Child, EnvBlock, Exit, Priority, Status,
-    template::{ChildRequest, PreforkedChild, PreloadReport, TemplateKind, Uses},
+    template::{ChildRequest, PreforkedChild, PreloadReport, Uses},
 };
 use tokio::io::Interest;
 
@@ -47,7 +47,6 @@ pub struct TemplateChild {
     program: Arc<WarmProgram>,
     template: i32,
     uses: Uses,
-    kind: TemplateKind,
     report: Option<PreloadReport>,
 }
 
@@ -169,7 +168,6 @@ impl ReadyChild {
             program,
             template: offer.template,
             uses: offer.uses,
-            kind: offer.kind,
             report: running.report,
         };
         Ok((running.child, origin))
@@ -184,7 +182,7 @@ impl Origin for TemplateChild {
             }
             Status::Code(_) => {
                 if let Some(report) = self.report {
-                    self.program.learned(self.kind, &report.read_modules());
+                    self.program.learned(&report.read_modules());
                 }
             }
             Status::Signal(_) => {}

@@ -16,7 +16,7 @@ pub use access::{can_access, check_folder_access};
 pub use execute::check_module_name;
 pub use finding::Finding;
 pub use php::shares_memory;
-pub use warm::{detect_kind, kind_by_interpreter, serves_all};
+pub use warm::{detect_kind, find_kind, serves_all};
 
 use crate::{StartError, StartStage};
 use execute::diagnose_executable;

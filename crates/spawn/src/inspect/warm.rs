@@ -45,11 +45,14 @@ pub fn detect_kind(path: &Path) -> Result<TemplateKind, Unfit> {
     }
 }
 
-/// Does the same as [`detect_kind`] for a file that the configured `interpreter` runs.
+/// Does the same as [`detect_kind`] for a file that may have a configured `interpreter`.
 ///
 /// # Errors
 /// The same errors as [`detect_kind`].
-pub fn kind_by_interpreter(interpreter: &Path) -> Result<TemplateKind, Unfit> {
+pub fn find_kind(path: &Path, interpreter: Option<&Path>) -> Result<TemplateKind, Unfit> {
+    let Some(interpreter) = interpreter else {
+        return detect_kind(path);
+    };
     let kind = language_kind(base_name(interpreter.as_os_str().as_encoded_bytes()))?;
     check_interpreter(interpreter)?;
     Ok(kind)

@@ -5,7 +5,6 @@ use super::{
     known::{HelperKey, HelperNeed, KnownHelpers},
     link::{NotDone, SpawnerLink},
     remit::Remit,
-    warm::under_way::TemplateUnderWay,
 };
 use crate::{
     Child, Direct, EnvBlock, FailedLaunch, Launch, Limits, NamelessListener, Sandbox, Start,
@@ -15,21 +14,21 @@ use crate::{
         connection::{HelperLink, ProgramConnection, max_helpers_per_user},
         deadline::{ANSWERS_WITHIN, Deadline},
         message::{HelperOrder, Order, socket_pair},
+        template::RemoteTemplate,
         template_message::TemplateOrder,
     },
-    template::Uses,
+    template::Template,
 };
 use rustix::io::Errno;
 use std::{
     collections::HashSet,
-    ffi::{CStr, CString},
+    ffi::CString,
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::{OsStrExt, OsStringExt},
     },
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
-    time::Duration,
 };
 
 /// Starts programs as other users. Asks the spawner for helpers, and helpers for programs.
@@ -217,45 +216,46 @@ impl Owners {
     ) -> Result<Child, Box<FailedLaunch>> {
         let key = (remit.digest(), uid);
         let helper = self.lock_helpers().helper_for_start(key);
-        let ask = |helper| send_start(helper, remit, (&launch, by), stdio);
-        match helper.as_ref().map_or(Err(Errno::NOTCONN), ask) {
+        let asked = self.send_order_to(key, helper, |helper| {
+            send_start(helper, remit, (&launch, by), stdio)
+        });
+        match asked {
             Ok(connection) => Ok(Child::from_remote(RemoteChild::new(
                 connection,
                 Some(launch),
             ))),
-            Err(errno) => {
-                let error = self.handle_failure(key, helper, errno);
-                Err(Box::new(FailedLaunch { error, launch }))
-            }
+            Err(error) => Err(Box::new(FailedLaunch { error, launch })),
         }
     }
 
-    /// Returns the error for an order that did not reach a helper. Forgets a helper that has gone.
-    fn handle_failure(
+    /// Sends an order to a helper by `ask`. Forgets a helper that has gone.
+    fn send_order_to(
         &self,
         key: HelperKey,
         helper: Option<Arc<HelperLink>>,
-        errno: Errno,
-    ) -> StartError {
-        let stage = match errno {
-            Errno::MSGSIZE => StartStage::Environment,
-            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => {
-                if let Some(helper) = helper {
-                    self.lock_helpers().forget_helper(key, &helper);
+        ask: impl FnOnce(&Arc<HelperLink>) -> Result<ProgramConnection, Errno>,
+    ) -> Result<ProgramConnection, StartError> {
+        let asked = helper.as_ref().map_or(Err(Errno::NOTCONN), ask);
+        asked.map_err(|errno| {
+            let stage = match errno {
+                Errno::MSGSIZE => StartStage::Environment,
+                Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => {
+                    if let Some(helper) = &helper {
+                        self.lock_helpers().forget_helper(key, helper);
+                    }
+                    StartStage::Helper
                 }
-                StartStage::Helper
+                Errno::MFILE | Errno::NFILE => StartStage::Descriptors,
+                _ => StartStage::Clone,
+            };
+            StartError {
+                stage,
+                source: errno.into(),
             }
-            Errno::MFILE | Errno::NFILE => StartStage::Descriptors,
-            _ => StartStage::Clone,
-        };
-        StartError {
-            stage,
-            source: errno.into(),
-        }
+        })
     }
 
     /// Makes a helper load a program for warm starts, as the user `uid`: a parked process, or a template with learned modules.
-    /// The `modules` are names, one a line. The helper skips modules that changed at `since` or later.
     ///
     /// # Errors
     /// Like [`launch`](Self::launch).
@@ -263,26 +263,17 @@ impl Owners {
         &self,
         remit: &Remit,
         uid: u32,
-        (program, uses): (&CStr, Uses),
-        (modules, since): (&[u8], Duration),
+        order: &TemplateOrder,
         stdio: [BorrowedFd<'_>; 3],
-    ) -> Result<TemplateUnderWay, StartError> {
-        let order = TemplateOrder {
-            program: program.to_owned(),
-            uses,
-            modules: modules.to_vec(),
-            since,
-        };
+    ) -> Result<Template, StartError> {
         let key = (remit.digest(), uid);
         let helper = self.lock_helpers().helper_for_load(key);
-        let ask = |helper: &Arc<HelperLink>| {
-            let parts = [&[HelperOrder::TEMPLATE][..], &order.encode()];
-            helper.send_order(&parts, stdio)
-        };
-        match helper.as_ref().map_or(Err(Errno::NOTCONN), ask) {
-            Ok(connection) => Ok(TemplateUnderWay::new(connection, uses)),
-            Err(errno) => Err(self.handle_failure(key, helper, errno)),
-        }
+        let parts = [&[HelperOrder::TEMPLATE][..], &order.encode()];
+        let connection =
+            self.send_order_to(key, helper, |helper| helper.send_order(&parts, stdio))?;
+        Ok(Template::from_remote(RemoteTemplate::new(
+            connection, order.uses,
+        )))
     }
 
     fn lock_helpers(&self) -> MutexGuard<'_, KnownHelpers> {

@@ -39,14 +39,14 @@ mod successor;
 mod tests;
 mod untold;
 mod upgrade;
-pub(crate) mod warm;
+mod warm;
 
 #[doc(hidden)]
 pub use crate::remote::message::read_all;
 pub use crate::remote::{
     connection::reserved_descriptors,
     deadline::{ANSWERS_WITHIN, Deadline},
-    template_message::{NoTemplate, TemplateStop},
+    template_message::TemplateOrder,
 };
 pub use cgroups::are_delegated;
 pub use checks::{CheckFailure, Denied, Layout, OwnedBy, PROGRAMS, may_run};
@@ -57,7 +57,6 @@ pub use modules::MODULES;
 pub use remit::{ModuleTerms, Remit, RunsAs, Terms};
 pub use successor::SpawnerBackend;
 pub use upgrade::StartedServer;
-pub use warm::under_way::{StoppedTemplate, TemplateUnderWay};
 
 use std::time::Duration;
 

@@ -260,10 +260,10 @@ impl Remit {
     }
 
     /// Returns the interpreter for a file with this name.
-    pub(super) fn interpreter(&self, program: &[u8]) -> Option<&PathBuf> {
+    pub(super) fn interpreter(&self, program: &[u8]) -> Option<&Path> {
         let mut all = self.terms.interpreters.iter();
         let found = all.find(|(ending, _)| program.ends_with(ending.as_bytes()));
-        found.map(|(_, interpreter)| interpreter)
+        found.map(|(_, interpreter)| interpreter.as_path())
     }
 
     /// Whether `interpreter` runs `script`.

@@ -1,16 +1,16 @@
 //! The server's side of templates at helpers, and of their children that wait there for requests.
 
 use crate::{
-    env::EnvBlock,
     remote::{
-        child::RemoteChild,
+        child::{RemoteChild, pid_of_pidfd},
         connection::ProgramConnection,
         deadline::Deadline,
         message::{self, HelperOrder, ProgramReport, send_message},
         shortage::is_short,
-        template_message::{PREFORK, TemplateReport},
+        template_message::{PREFORK, REPORT, TemplateReport, TemplateStop},
     },
-    start::Priority,
+    start::ChildRequest,
+    template_failure::{LoadFailure, NoTemplate},
     template_kind::{TemplateKind, Uses},
 };
 use rustix::{
@@ -18,24 +18,27 @@ use rustix::{
     net::{SendFlags, sockopt::set_socket_send_buffer_size},
 };
 use std::{
-    ffi::CStr,
     io,
     os::fd::{AsFd, BorrowedFd},
     sync::{Mutex, PoisonError},
-    time::Duration,
 };
 
-/// A stopped template at a helper.
+/// Limit for the names of modules that are left to children, in bytes. Further reports of names are dropped.
+const LEFT_MOST: usize = 256 << 10;
+
+/// A template at a helper. Dropping it ends the process. Its descriptor becomes readable when the helper has sent a report.
 #[derive(Debug)]
 pub(crate) struct RemoteTemplate {
     connection: ProgramConnection,
-    pub(crate) kind: TemplateKind,
     pub(crate) uses: Uses,
-    pub(crate) pid: i32,
+    /// The kind and the process id, once the helper has reported them.
+    started: Option<(TemplateKind, i32)>,
+    holds: bool,
+    left: Vec<u8>,
     state: Mutex<TemplateState>,
 }
 
-/// The known state of a template.
+/// The known state of a stopped template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TemplateState {
     There,
@@ -45,18 +48,76 @@ enum TemplateState {
 }
 
 impl RemoteTemplate {
-    pub(crate) fn new(
-        connection: ProgramConnection,
-        (kind, pid): (TemplateKind, i32),
-        uses: Uses,
-    ) -> Self {
+    /// Creates the template for an order that was sent over `connection`.
+    pub(crate) fn new(connection: ProgramConnection, uses: Uses) -> Self {
         Self {
             connection,
-            kind,
             uses,
-            pid,
+            started: None,
+            holds: false,
+            left: Vec::new(),
             state: Mutex::new(TemplateState::There),
         }
+    }
+
+    /// Reads the reports that have come, until the template has stopped. Returns its state, and the names of modules that it
+    /// leaves to its children.
+    ///
+    /// # Errors
+    /// There will be no template.
+    pub(crate) fn stopped(&mut self) -> Result<Option<(TemplateStop, Vec<String>)>, LoadFailure> {
+        loop {
+            let mut buffer = vec![0; REPORT];
+            let got = self.connection.receive(&mut buffer);
+            let lost = || LoadFailure::not_now("its helper has ended");
+            let (n, fds) = match got {
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => continue,
+                Err(_) | Ok((0, _)) => return Err(lost()),
+                Ok(got) => got,
+            };
+            let report = buffer.get(..n).and_then(TemplateReport::decode);
+            match report.ok_or_else(lost)? {
+                TemplateReport::Started(kind, pid) => {
+                    self.started = Some((kind, fds.first().map_or(pid, pid_of_pidfd)));
+                }
+                TemplateReport::Holds => self.holds = true,
+                TemplateReport::Left(names) if self.left.len() < LEFT_MOST => {
+                    self.left.extend(names);
+                }
+                TemplateReport::Left(_) => {}
+                TemplateReport::Stopped(_) if self.started.is_none() => {
+                    return Err(LoadFailure::not_now("its helper has told nothing of it"));
+                }
+                TemplateReport::Stopped(stop) => {
+                    let names = self.left.split(|&b| b == b'\n').filter(|n| !n.is_empty());
+                    let left = names.map(|name| String::from_utf8_lossy(name).into_owned());
+                    return Ok(Some((stop, left.collect())));
+                }
+                TemplateReport::None(reason, words) => {
+                    return Err(LoadFailure::new(reason, words));
+                }
+                TemplateReport::Changed => {
+                    let words = "a file or its helper has changed";
+                    return Err(LoadFailure::new(NoTemplate::Changed, words));
+                }
+            }
+        }
+    }
+
+    /// Whether the template has reported that it will stop before the program itself runs.
+    pub(crate) fn holds(&self) -> bool {
+        self.holds
+    }
+
+    /// Returns the kind of the program; the kind that can do least before the template has stopped.
+    pub(crate) fn kind(&self) -> TemplateKind {
+        self.started.map_or(TemplateKind::Elf, |(kind, _)| kind)
+    }
+
+    /// Returns the process id, or 0 before the template has stopped.
+    pub(crate) fn pid(&self) -> i32 {
+        self.started.map_or(0, |(_, pid)| pid)
     }
 
     /// Asks the template to fork another child.
@@ -142,14 +203,14 @@ impl RemotePreforked {
     /// Asks the helper to give the request to the process. [`RemoteChild::has_begun`] tells the result.
     pub(crate) fn give_request(
         self,
-        (program, env, priority): (&CStr, &EnvBlock, Priority),
-        patience: Duration,
-        stdio: [BorrowedFd<'_>; 3],
+        request: &ChildRequest<'_>,
         report: Option<BorrowedFd<'_>>,
     ) -> io::Result<RemoteChild> {
-        let head = HelperOrder::encode_start(0, false, priority, Deadline::within(patience));
+        let by = Deadline::within(request.patience);
+        let head = HelperOrder::encode_start(0, false, request.priority, by);
         let head = head.ok_or(io::ErrorKind::InvalidInput)?;
-        let parts = [&head[..], program.to_bytes_with_nul(), env.as_bytes()];
+        let program = request.program.to_bytes_with_nul();
+        let parts = [&head[..], program, request.env.as_bytes()];
         let size = parts.iter().map(|part| part.len()).sum::<usize>();
         if size > message::MOST {
             return Err(io::ErrorKind::ArgumentListTooLong.into());
@@ -158,7 +219,7 @@ impl RemotePreforked {
         if size > USUAL {
             let _ = set_socket_send_buffer_size(&self.connection, message::MOST * 2);
         }
-        let fds: Vec<_> = stdio.into_iter().chain(report).collect();
+        let fds: Vec<_> = request.stdio.into_iter().chain(report).collect();
         send_message(self.connection.as_fd(), &parts, &fds, SendFlags::DONTWAIT)?;
         Ok(RemoteChild::new(self.connection, None))
     }

@@ -1,16 +1,22 @@
 //! Messages between server and helper about templates. As in [`message`](super::message), each is read by a strict grammar.
 
-use crate::template_kind::{TemplateKind, Uses};
+use crate::{
+    template_failure::{LoadFailure, NoTemplate},
+    template_kind::{TemplateKind, Uses},
+};
 use std::{ffi::CString, time::Duration};
 
 /// An order to a helper to load a program. The template's standard descriptors and its socket are attached.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct TemplateOrder {
-    pub(crate) program: CString,
-    pub(crate) uses: Uses,
-    /// Learned modules, one a line, and `since`: modules that changed at this time or later do not count.
-    pub(crate) modules: Vec<u8>,
-    pub(crate) since: Duration,
+pub struct TemplateOrder {
+    /// The path of the program's file.
+    pub program: CString,
+    /// The number of requests that the template is for.
+    pub uses: Uses,
+    /// Names of learned modules, one a line.
+    pub modules: Vec<u8>,
+    /// Modules that changed at this time or later do not count.
+    pub since: Duration,
 }
 
 /// Encoding of [`Uses`].
@@ -56,19 +62,6 @@ impl TemplateOrder {
 /// Order to fork another child, sent over a template's connection. It follows the number of the new child's connection.
 pub(crate) const PREFORK: &[u8] = b"C";
 
-/// The reason why there is no template.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoTemplate {
-    /// This version of the program can only start cold. The words continue a sentence that begins with "it".
-    Unfit,
-    /// A later attempt may succeed.
-    NotNow,
-    /// A file of the program has changed while it was loaded.
-    Changed,
-    /// The program has ended before it stopped.
-    Ended,
-}
-
 impl NoTemplate {
     /// The reasons, in the order of their numbers in messages.
     const ALL: [Self; 4] = [Self::Unfit, Self::NotNow, Self::Changed, Self::Ended];
@@ -91,9 +84,15 @@ pub(crate) enum TemplateReport {
     Changed,
 }
 
+impl From<LoadFailure> for TemplateReport {
+    fn from(LoadFailure { reason, words }: LoadFailure) -> Self {
+        Self::None(reason, words)
+    }
+}
+
 /// The state of a template that has stopped.
 #[derive(Debug, PartialEq, Eq)]
-pub struct TemplateStop {
+pub(crate) struct TemplateStop {
     /// Memory that the template uses, in bytes.
     pub(crate) memory: u64,
     /// The learned modules were checked: the helper knows the program's module search path.

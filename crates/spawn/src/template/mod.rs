@@ -22,15 +22,20 @@ mod shim;
 mod unheard;
 mod watch;
 
-pub use crate::template_kind::{TemplateKind, Unfit, Uses};
+pub use crate::{
+    start::ChildRequest,
+    template_failure::{LoadFailure, NoTemplate},
+    template_kind::{TemplateKind, Unfit, Uses},
+};
 pub use names::module_name;
-pub use preforked::{ChildRequest, PreforkedChild, PreloadReport, RunningChild};
+pub use preforked::{PreforkedChild, PreloadReport, RunningChild};
 pub use reports::LoadedTemplate;
 pub use search::SearchPath;
-pub use watch::{FileWatch, Unwatched};
+pub use unheard::{UNHEARD, UnheardFiles};
+pub use watch::FileWatch;
 
 use crate::{Launch, LaunchOutcome, Spawner, StartError, remote::template::RemoteTemplate};
-use own::{OwnTemplate, TemplateStart};
+use own::OwnTemplate;
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
@@ -44,7 +49,7 @@ pub struct Template(TemplateHandle);
 enum TemplateHandle {
     /// A template that this process started.
     Own(Box<OwnTemplate>),
-    /// A template that a helper has.
+    /// A template that a helper has started.
     Remote(RemoteTemplate),
 }
 
@@ -68,19 +73,18 @@ impl Template {
     /// `vm.memfd_noexec`).
     pub fn start(
         spawner: &mut Spawner,
-        mut launch: Launch,
+        launch: Launch,
         stdio: [BorrowedFd<'_>; 3],
         kind: TemplateKind,
         uses: Uses,
         modules: &[u8],
     ) -> Result<Self, StartError> {
-        let start = TemplateStart::new(&mut launch, kind, uses, modules, stdio)?;
-        let child = spawner.launch(launch, stdio).map_err(|f| f.error)?;
-        let template = start.started(child, false);
+        let run = |launch| spawner.launch(launch, stdio).map_err(|f| f.error);
+        let template = OwnTemplate::start(launch, stdio, (kind, uses), modules, run)?;
         Ok(Self(TemplateHandle::Own(Box::new(template))))
     }
 
-    /// Wraps a template that a helper has, and that has stopped.
+    /// Wraps a template that a helper has started.
     pub(crate) fn from_remote(template: RemoteTemplate) -> Self {
         Self(TemplateHandle::Remote(template))
     }
@@ -103,18 +107,26 @@ impl Template {
 
     /// Reads the template's reports. `Some`: the template has stopped, and the result names any obstacle to using it. Until
     /// then [`AsFd`] becomes readable when there is more to read. Afterwards only root can look into the template, not even
-    /// this process.
+    /// this process. A helper tells neither the template's files nor its search path.
     ///
     /// # Errors
-    /// The template ended, or reports more than a program can be made of.
-    pub fn loaded(&mut self) -> io::Result<Option<LoadedTemplate>> {
-        either!(&mut self.0, template => template.loaded(), { let _ = template; Ok(None) })
+    /// There will be no template: it ended, or reports more than a program can be made of, or its helper gives none.
+    pub fn loaded(&mut self) -> Result<Option<LoadedTemplate>, LoadFailure> {
+        either!(&mut self.0, template => template.loaded(), {
+            Ok(template.stopped()?.map(|(stop, left)| LoadedTemplate {
+                memory: stop.memory,
+                obstacle: Some(stop.obstacle).filter(|words| !words.is_empty()),
+                left,
+                knows_modules: stop.knows,
+                ..LoadedTemplate::default()
+            }))
+        })
     }
 
     /// Returns whether the template has reported that it will stop before any code of the program itself runs. If a template
     /// ended without that report, the program may have run without a request.
     pub fn is_holding(&self) -> bool {
-        either!(&self.0, template => template.holds(), { let _ = template; true })
+        either!(&self.0, template => template.holds(), template.holds())
     }
 
     /// Asks for another child, which is then on its way: see [`PreforkedChild::is_ready`].
@@ -133,7 +145,7 @@ impl Template {
 
     /// Returns the template's process id, for logs.
     pub fn pid(&self) -> i32 {
-        either!(&self.0, template => template.child.pid(), template.pid)
+        either!(&self.0, template => template.child.pid(), template.pid())
     }
 
     /// Returns the use that the template was started for.
@@ -143,7 +155,7 @@ impl Template {
 
     /// Returns the kind of the program.
     pub fn kind(&self) -> TemplateKind {
-        either!(&self.0, template => template.kind, template.kind)
+        either!(&self.0, template => template.kind, template.kind())
     }
 
     /// Returns whether children of the template can report which modules they loaded.

@@ -12,6 +12,7 @@ use crate::{
     claims::{MarkKind, ProcessMark},
     leftover::WatchedTemplate,
     own_child::set_limits,
+    template_failure::{LoadFailure, NoTemplate},
     template_kind::{TemplateKind, Uses},
 };
 use rustix::fs::fstat;
@@ -34,31 +35,20 @@ const MODULES_MAX: usize = 96 << 10;
 /// Children are born with the same mark for this long, if a child is on its way at each moment.
 const BIRTHS: Duration = Duration::from_secs(1);
 
-/// A prepared start of a program that is to stop before its first line.
-#[derive(Debug)]
-pub(crate) struct TemplateStart {
-    kind: TemplateKind,
-    uses: Uses,
-    looked: u8,
-    streams: [FileId; 3],
-    /// RLIMIT_CPU, seconds.
-    cpu: Option<u64>,
-    control: OwnedFd,
-}
-
 /// A program, loaded and stopped, or on its way there. Dropping it kills the program; its children live on.
 #[derive(Debug)]
 pub(crate) struct OwnTemplate {
     /// Dropped before `child`.
     _watched: Option<WatchedTemplate>,
     pub(crate) child: Child,
-    pub(super) kind: TemplateKind,
-    pub(super) uses: Uses,
+    pub(crate) kind: TemplateKind,
+    pub(crate) uses: Uses,
     looked: u8,
     /// The standard streams that the program was given.
     streams: [FileId; 3],
     /// The mark of the template while children are on their way; `None`: leftover processes of children may outlive them.
     births: Option<Mutex<Weak<BirthMark>>>,
+    /// RLIMIT_CPU, seconds.
     cpu: Option<u64>,
     /// The CPU time after which the template makes no more children, because it would end before long.
     worn: Option<Duration>,
@@ -75,14 +65,14 @@ mod looked {
     pub(super) const FILES: u8 = 2;
 }
 
-impl TemplateStart {
-    /// Extends `launch` to the start of a template: see [`Template::start`](super::Template::start).
-    pub(crate) fn new(
-        launch: &mut Launch,
-        kind: TemplateKind,
-        uses: Uses,
-        modules: &[u8],
+impl OwnTemplate {
+    /// Extends `launch` to the start of a template, and has `run` start it: see [`Template::start`](super::Template::start).
+    pub(crate) fn start(
+        mut launch: Launch,
         stdio: [BorrowedFd<'_>; 3],
+        (kind, uses): (TemplateKind, Uses),
+        modules: &[u8],
+        run: impl FnOnce(Launch) -> Result<Child, StartError>,
     ) -> Result<Self, StartError> {
         let streams = streams(stdio).map_err(StartError::descriptors)?;
         let (control, theirs) = pair().map_err(StartError::descriptors)?;
@@ -107,43 +97,51 @@ impl TemplateStart {
             let copy = file.try_clone().map_err(StartError::descriptors)?;
             launch.more.push(copy);
         }
+        let cpu = launch.limits.cpu;
+        let child = run(launch)?;
+        let births = child.is_marked().then(Mutex::default);
+        let forks = uses == Uses::Many && births.is_some();
         Ok(Self {
+            _watched: forks.then(|| WatchedTemplate::new(child.pid())).flatten(),
+            child,
             kind,
             uses,
             looked: looked::NOTHING | if apart { looked::APART } else { 0 },
             streams,
-            cpu: launch.limits.cpu,
+            births,
+            cpu,
+            worn: None,
             control,
+            reports: Reports::default(),
         })
     }
 
-    /// Returns the template that was started as `child`. `files`: the template is in a domain that handles rights to files.
-    pub(crate) fn started(self, child: Child, files: bool) -> OwnTemplate {
-        let births = child.is_marked().then(Mutex::default);
-        let forks = self.uses == Uses::Many && births.is_some();
-        OwnTemplate {
-            _watched: forks.then(|| WatchedTemplate::new(child.pid())).flatten(),
-            child,
-            kind: self.kind,
-            uses: self.uses,
-            looked: self.looked | if files { looked::FILES } else { 0 },
-            streams: self.streams,
-            births,
-            cpu: self.cpu,
-            worn: None,
-            control: self.control,
-            reports: Reports::default(),
-        }
+    /// Notes that the template is in a domain that handles rights to files.
+    pub(crate) fn set_in_file_domain(&mut self) {
+        self.looked |= looked::FILES;
     }
-}
 
-impl OwnTemplate {
     /// Implements [`Template::loaded`](super::Template::loaded).
-    pub(crate) fn loaded(&mut self) -> io::Result<Option<LoadedTemplate>> {
+    pub(crate) fn loaded(&mut self) -> Result<Option<LoadedTemplate>, LoadFailure> {
+        self.read_reports().map_err(|e| {
+            let reason = match e.raw_os_error() {
+                // The template did not end: this process had an error while looking at it.
+                Some(_) if self.holds() => NoTemplate::NotNow,
+                _ => NoTemplate::Ended,
+            };
+            match e.kind() {
+                io::ErrorKind::UnexpectedEof => LoadFailure::new(reason, ""),
+                _ => LoadFailure::new(reason, e.to_string()),
+            }
+        })
+    }
+
+    fn read_reports(&mut self) -> io::Result<Option<LoadedTemplate>> {
         if !self.reports.read(&self.control)? {
             return Ok(None);
         }
         let mut loaded = mem::take(&mut self.reports.loaded);
+        loaded.knows_modules = true;
         eligible::examine(
             self.child.pid(),
             self.kind,

@@ -1,12 +1,12 @@
 //! A child of a template, or a parked process, that waits for its request.
 
 use crate::{
-    Child, EnvBlock,
+    Child,
     claims::{self, MarkKind, ProcessMark},
     exit::reap_process,
     reaper,
     remote::template::RemotePreforked,
-    start::Priority,
+    start::ChildRequest,
 };
 use rustix::{
     fs::{MemfdFlags, ftruncate, memfd_create},
@@ -23,29 +23,8 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, OnceLock},
-    time::{Duration, Instant},
+    time::Instant,
 };
-
-/// The request that a child gets.
-#[derive(Debug)]
-pub struct ChildRequest<'a> {
-    /// The whole environment.
-    pub env: &'a EnvBlock,
-    /// The working directory, absolute, if it differs from the template's.
-    pub dir: Option<&'a CStr>,
-    /// The program's path, as in a cold start, because a helper checks the program of each request.
-    pub program: &'a CStr,
-    /// Standard input, output and error.
-    pub stdio: [BorrowedFd<'a>; 3],
-    /// RLIMIT_CPU, seconds. The child inherits all other limits from its template.
-    pub cpu: Option<u64>,
-    /// The priority among other programs.
-    pub priority: Priority,
-    /// The time that the server waits for the child: after that, a helper drops the request.
-    pub patience: Duration,
-    /// Whether the child reports the modules that it loaded: see [`PreloadReport`].
-    pub learn: bool,
-}
 
 /// A child on its way, or waiting. Dropping it kills the child. The descriptor becomes readable when the child is ready, or
 /// when there will never be a child.
@@ -129,9 +108,7 @@ impl PreforkedChild {
                 own.give_request(request, fd).map(|(c, s)| (c, Some(s)))?
             }
             PreforkedHandle::Remote(remote) => {
-                let order = (request.program, request.env, request.priority);
-                let child = remote.give_request(order, request.patience, request.stdio, fd)?;
-                (Child::from_remote(child), None)
+                (Child::from_remote(remote.give_request(request, fd)?), None)
             }
         };
         Ok(RunningChild {

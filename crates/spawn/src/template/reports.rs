@@ -31,6 +31,8 @@ pub struct LoadedTemplate {
     pub search: SearchPath,
     /// Learned modules that do more than load, or fail: each child loads them for itself.
     pub left: Vec<String>,
+    /// The learned modules were checked for this template; if not, another template will get them.
+    pub knows_modules: bool,
 }
 
 #[derive(Debug, Default)]

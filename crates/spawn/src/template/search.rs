@@ -62,6 +62,9 @@ impl SearchPath {
     /// Returns the `names`, one a line, that may be loaded ahead of requests. A file that changed at `since` or later does not
     /// count. This reads folders: do not call it in an event loop.
     pub fn trusted_names(&self, kind: TemplateKind, names: &[u8], since: Duration) -> Vec<u8> {
+        if names.is_empty() {
+            return Vec::new();
+        }
         let places: Vec<SearchFolder> = self
             .folders
             .iter()

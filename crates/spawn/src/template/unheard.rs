@@ -10,6 +10,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use super::reports::LoadedTemplate;
@@ -45,9 +46,12 @@ const HEARD: [u32; 20] = [
     0x9660,
 ];
 
+/// Interval for checking files that may change without an event.
+pub const UNHEARD: Duration = Duration::from_secs(1);
+
 /// The files that programs' templates were made of, with the versions at that time.
 #[derive(Debug)]
-pub(super) struct UnheardFiles<P> {
+pub struct UnheardFiles<P> {
     programs: Mutex<HashMap<usize, Noted<P>>>,
     /// Whether some program has a file on a file system without events.
     any: AtomicBool,
@@ -116,17 +120,18 @@ impl<P> UnheardFiles<P> {
     }
 
     /// Returns whether some program has a file that may change without an event.
-    pub(super) fn has_unheard(&self) -> bool {
+    pub(crate) fn has_unheard(&self) -> bool {
         self.any.load(Ordering::SeqCst)
     }
 
     /// Returns a descriptor that has exceptional conditions (POLLPRI) once the mounts have changed.
-    pub(super) fn mounts(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn mounts(&self) -> Option<BorrowedFd<'_>> {
         self.mounts.as_ref().map(AsFd::as_fd)
     }
 
-    /// Checks whether the mounts have changed, and notes that.
-    pub(super) fn look_at_mounts(&self) {
+    /// Checks whether the mounts have changed, and notes that. Call this each [`UNHEARD`], unless [`mounts`](Self::mounts) is
+    /// polled.
+    pub fn look_at_mounts(&self) {
         let Some(mounts) = self.mounts() else {
             return;
         };
@@ -136,12 +141,13 @@ impl<P> UnheardFiles<P> {
         }
     }
 
-    pub(super) fn mounts_changed(&self) {
+    /// Notes that the mounts have changed.
+    pub(crate) fn mounts_changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns whether the files of a program must be checked.
-    pub(super) fn is_due(&self, program: &Arc<P>) -> bool {
+    /// Returns whether the files of a program must be checked: one may change without an event, or the mounts have changed.
+    pub fn is_due(&self, program: &Arc<P>) -> bool {
         let changes = self.changes.load(Ordering::SeqCst);
         let programs = self.lock_programs();
         let noted = programs.get(&program_key(program));
@@ -149,7 +155,7 @@ impl<P> UnheardFiles<P> {
     }
 
     /// Returns all programs whose files must be checked.
-    pub(super) fn due_programs(&self) -> Vec<Arc<P>> {
+    pub(crate) fn due_programs(&self) -> Vec<Arc<P>> {
         let all: Vec<_> = self
             .lock_programs()
             .values()
@@ -160,8 +166,8 @@ impl<P> UnheardFiles<P> {
             .collect()
     }
 
-    /// Returns whether a file of the program has changed. Waits for file systems.
-    pub(super) fn has_changed(&self, program: &Arc<P>) -> bool {
+    /// Returns whether a file of the program has changed, by stat(2). Waits for file systems.
+    pub fn has_changed(&self, program: &Arc<P>) -> bool {
         let changes = self.changes.load(Ordering::SeqCst);
         let Some(files) = self
             .lock_programs()

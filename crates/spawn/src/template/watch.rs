@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     ffi::{OsStr, OsString},
-    fmt, io,
+    io,
     mem::MaybeUninit,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -18,7 +18,10 @@ use std::{
 };
 
 use super::{dates, reports::LoadedTemplate, unheard::UnheardFiles};
-use crate::FileId;
+use crate::{
+    FileId,
+    template_failure::{LoadFailure, NoTemplate},
+};
 use rustix::{
     fs::{
         inotify::{self, CreateFlags, ReadFlags, WatchFlags},
@@ -54,27 +57,8 @@ pub struct FileWatch<P> {
     watched: Mutex<Watched<P>>,
     /// Whether a thread has read which files have changed, and is still retiring the programs that were made of them.
     reading: AtomicBool,
-    unheard: UnheardFiles<P>,
-}
-
-/// The reason why a template cannot be used: its files may have changed.
-#[derive(Debug)]
-pub enum Unwatched {
-    /// A file cannot be watched.
-    Unable(io::Error),
-    /// This file has changed meanwhile.
-    Changed(PathBuf),
-}
-
-impl fmt::Display for Unwatched {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unable(e) => write!(f, "it cannot be watched for changes: {e}"),
-            Self::Changed(file) => {
-                write!(f, "{} changed while it was loaded", file.display())
-            }
-        }
-    }
+    /// Files that may change without an event.
+    pub unheard: UnheardFiles<P>,
 }
 
 type Watched<P> = HashMap<i32, Vec<Watcher<P>>>;
@@ -95,9 +79,10 @@ impl<P> FileWatch<P> {
     ///
     /// # Errors
     /// The system gives no inotify.
-    pub fn new() -> io::Result<Self> {
+    pub fn new() -> Result<Self, LoadFailure> {
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
         Ok(Self {
-            inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
+            inotify: inotify.map_err(|e| unwatchable(e.into()))?,
             watched: Mutex::default(),
             reading: AtomicBool::new(false),
             unheard: UnheardFiles::new(),
@@ -137,16 +122,18 @@ impl<P> FileWatch<P> {
         program: &Arc<P>,
         own: &Path,
         since: Duration,
-    ) -> Result<(), Unwatched> {
-        self.watch_loaded(loaded, program)
-            .map_err(Unwatched::Unable)?;
+    ) -> Result<(), LoadFailure> {
+        self.watch_loaded(loaded, program).map_err(unwatchable)?;
         let ways = collect_ways(loaded.files.iter().map(PathBuf::as_path));
         let ways = ways.iter().map(PathBuf::as_path);
         self.unheard.note_files(loaded, ways, program);
         let come = loaded.absent.iter().find(|file| file.exists());
         let newer = dates::find_newer(&loaded.files, own, since);
         match newer.or(come.map(PathBuf::as_path)) {
-            Some(file) => Err(Unwatched::Changed(file.to_owned())),
+            Some(file) => {
+                let words = format!("{} changed while it was loaded", file.display());
+                Err(LoadFailure::new(NoTemplate::Changed, words))
+            }
             None => Ok(()),
         }
     }
@@ -192,41 +179,6 @@ impl<P> FileWatch<P> {
         }
         self.reading.store(false, Ordering::SeqCst);
         true
-    }
-
-    /// Returns whether [`has_changed`](Self::has_changed) must be called: a file of the program may change without an event, or
-    /// the mounts have changed. Call this once a second.
-    pub fn is_due(&self, program: &Arc<P>) -> bool {
-        self.unheard.look_at_mounts();
-        self.unheard.is_due(program)
-    }
-
-    /// Returns whether a file of the program has changed, by stat(2). Do not call this in an event loop.
-    pub fn has_changed(&self, program: &Arc<P>) -> bool {
-        self.unheard.has_changed(program)
-    }
-
-    /// Returns whether any program has a file that may change without an event: see [`is_due`](Self::is_due).
-    pub(crate) fn has_unheard(&self) -> bool {
-        self.unheard.has_unheard()
-    }
-
-    /// Returns a descriptor to poll for POLLPRI: then the mounts [have changed](Self::mounts_changed).
-    pub(crate) fn mounts(&self) -> Option<BorrowedFd<'_>> {
-        self.unheard.mounts()
-    }
-
-    pub(crate) fn mounts_changed(&self) {
-        self.unheard.mounts_changed();
-    }
-
-    /// Calls `retire` for each program with a file that has changed, by stat(2).
-    pub(crate) fn look_at_unheard(&self, retire: impl Fn(&P)) {
-        for program in self.unheard.due_programs() {
-            if self.unheard.has_changed(&program) {
-                retire(&program);
-            }
-        }
     }
 
     fn read_changed(&self, watched: &mut Watched<P>) -> Vec<Arc<P>> {
@@ -289,6 +241,11 @@ impl<P> Watcher<P> {
             FileId::from_stat(&now).without_change_time() != self.version
         })
     }
+}
+
+/// Returns the failure of a template whose files cannot be watched.
+fn unwatchable(e: io::Error) -> LoadFailure {
+    LoadFailure::not_now(format_args!("it cannot be watched for changes: {e}"))
 }
 
 /// Returns folders and links on the way to files, by their names and their real places. A release may be switched by a link, or

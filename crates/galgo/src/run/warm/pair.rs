@@ -130,10 +130,8 @@ impl ProgramPair {
             let why = "it is a WebAssembly module: each request has a new instance of its compiled code, and `start` changes nothing";
             return Err(Uncompared::Cold(why.into()));
         }
-        let kind = match &self.interpreter {
-            Some(interpreter) => inspect::kind_by_interpreter(interpreter),
-            None => inspect::detect_kind(Path::new(OsStr::from_bytes(self.file.as_bytes()))),
-        };
+        let file = Path::new(OsStr::from_bytes(self.file.as_bytes()));
+        let kind = inspect::find_kind(file, self.interpreter.as_deref());
         kind.map_err(|Unfit { why, .. }| Uncompared::Cold(format!("it {why}")))?;
         let longest = caller.context().starters.warm.patience(TRIAL);
         let load = self.exchange(caller, &self.warm, "GET", What::Load);

@@ -7,7 +7,7 @@ use std::{
 
 use galgo_spawn::{
     FileId,
-    template::{Template, Uses, dates},
+    template::{Template, TemplateKind, Uses, dates},
 };
 
 use super::{
@@ -31,6 +31,8 @@ pub(super) struct WarmState {
     pub(super) revision: Revision,
     /// Time when the last change was seen.
     pub(super) changed: Option<Instant>,
+    /// The kind of the last template; `None` if there was none.
+    pub(super) kind: Option<TemplateKind>,
     pub(super) live: Vec<Live>,
     pub(super) next: usize,
     /// Time of the first request for this revision, by the file system's clock. No request has influenced changes
@@ -70,6 +72,7 @@ impl WarmState {
                 changes: 0,
             },
             changed: None,
+            kind: None,
             live: Vec::new(),
             next: 0,
             since: dates::file_time_now(),
@@ -112,6 +115,13 @@ impl WarmState {
             .live
             .iter()
             .position(|l| l.template.pid() == template)?;
+        Some(self.live.remove(at))
+    }
+
+    /// Removes a template that is worn, or that knows less than was learned by now.
+    pub(super) fn remove_old(&mut self, now: Instant) -> Option<Live> {
+        let known = self.learned.names.len();
+        let at = self.live.iter().position(|l| l.is_old(known, now))?;
         Some(self.live.remove(at))
     }
 

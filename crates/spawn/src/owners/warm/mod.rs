@@ -9,10 +9,9 @@
 //! watches the files that a template was made of. No other process is told the names of these files.
 //!
 //! 1. [`template_message`](crate::remote::template_message): the messages of both sides
-//! 2. `under_way`, [`remote`](crate::remote::template): the server's side
+//! 2. [`remote`](crate::remote::template): the server's side
 //! 3. `templates`: the helper's side
 //! 4. `waiting`: the children at the helper
 
 pub(super) mod templates;
-pub(crate) mod under_way;
-pub(super) mod waiting;
+mod waiting;

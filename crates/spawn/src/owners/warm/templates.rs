@@ -5,15 +5,15 @@ use super::{
     waiting::{PreforkedEvent, PreforkedStage, TemplateOrigin, WaitingProcess},
 };
 use crate::{
-    Child, Direct, Launch, Start, StartError, inspect,
+    Child, Direct, Launch, Start, inspect,
     remote::{
         connection::{HelperEnd, IdleEnds},
         message::StartOrder,
-        template_message::{NoTemplate, PREFORK, TemplateOrder, TemplateReport, TemplateStop},
+        template_message::{PREFORK, TemplateOrder, TemplateReport, TemplateStop},
     },
     template::{
-        FileWatch, LoadedTemplate, SearchPath, TemplateKind, Unfit, Unwatched, Uses, dates,
-        own::{OwnTemplate, TemplateStart},
+        FileWatch, LoadFailure, LoadedTemplate, NoTemplate, SearchPath, TemplateKind, UNHEARD,
+        Uses, dates, own::OwnTemplate,
     },
 };
 use rustix::{
@@ -22,7 +22,7 @@ use rustix::{
 };
 use std::{
     collections::HashMap,
-    ffi::{CString, OsStr},
+    ffi::{CStr, CString, OsStr},
     mem,
     os::{
         fd::{AsFd, OwnedFd},
@@ -32,9 +32,6 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-
-/// Interval for checking files that may change without an event.
-const UNHEARD: Duration = Duration::from_secs(1);
 
 /// Processes that a helper keeps loaded: templates, and their children that wait for a request.
 #[derive(Default)]
@@ -59,33 +56,21 @@ struct KnownSearchPath {
 struct HeldTemplate {
     template: OwnTemplate,
     socket: HelperEnd,
+    load: TemplateLoad,
+    has_stopped: bool,
+}
+
+/// The start of a template.
+struct TemplateLoad {
     origin: Arc<TemplateOrigin>,
-    /// Time of its start.
+    /// Time of the order.
     began: Duration,
     since: Duration,
     /// The template was given no learned modules.
     plain: bool,
     /// The learned modules were checked for this template.
     knows: bool,
-    told: TemplateProgress,
 }
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TemplateProgress {
-    Started,
-    Holds,
-    Stopped,
-}
-
-/// A template to load: its kind, its program and its modules.
-struct Wanted {
-    kind: TemplateKind,
-    origin: TemplateOrigin,
-    modules: Vec<u8>,
-    knows: bool,
-}
-
-type TemplateRefusal = (NoTemplate, String);
 
 impl HelperTemplates {
     pub(in super::super) fn is_empty(&self) -> bool {
@@ -95,7 +80,7 @@ impl HelperTemplates {
     /// Marks all templates as stale, because files that their sandbox lists were replaced. They and their waiting children end
     /// with the next [`turn`](Self::turn).
     pub(in super::super) fn retire(&mut self) {
-        self.made.iter().for_each(|made| made.origin.retire());
+        self.made.iter().for_each(|made| made.load.origin.retire());
         self.children.iter().for_each(WaitingProcess::retire);
     }
 
@@ -103,7 +88,7 @@ impl HelperTemplates {
     /// given a request.
     pub(in super::super) fn let_go(&mut self) {
         for made in self.made.drain(..) {
-            if made.told != TemplateProgress::Stopped {
+            if !made.has_stopped {
                 made.tell(&TemplateReport::Changed);
             }
         }
@@ -116,7 +101,7 @@ impl HelperTemplates {
         let all = made.chain(self.children.iter().flat_map(WaitingProcess::fds));
         let all = all.chain(self.watch.as_ref().map(AsFd::as_fd));
         fds.extend(all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        let mounts = self.watch.as_ref().and_then(FileWatch::mounts);
+        let mounts = self.watch.as_ref().and_then(|watch| watch.unheard.mounts());
         fds.extend(mounts.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::PRI)));
     }
 
@@ -147,9 +132,9 @@ impl HelperTemplates {
         let mut running = Vec::new();
         for (child, ready) in children {
             match child.turn(ready, terms, buffer) {
-                PreforkedEvent::Waits(child) => self.children.push(child),
-                PreforkedEvent::Runs(child, socket) => running.push((child, socket)),
-                PreforkedEvent::Over => {}
+                Some(PreforkedEvent::Waits(child)) => self.children.push(child),
+                Some(PreforkedEvent::Runs(child, socket)) => running.push((child, socket)),
+                None => {}
             }
         }
         if self.is_empty() {
@@ -164,7 +149,7 @@ impl HelperTemplates {
         [template, server]: [bool; 2],
         idle: &mut IdleEnds,
     ) {
-        if made.origin.is_stale() {
+        if made.load.origin.is_stale() {
             return made.tell(&TemplateReport::Changed);
         }
         if template && !self.moved(&mut made) {
@@ -179,28 +164,24 @@ impl HelperTemplates {
 
     /// Handles reports of the template. Returns whether it can still be used.
     fn moved(&mut self, made: &mut HeldTemplate) -> bool {
-        if made.told == TemplateProgress::Stopped {
+        if made.has_stopped {
             // A stopped template says nothing more, so it has ended.
             return false;
         }
+        let held = made.template.holds();
         let loaded = made.template.loaded();
-        if made.told == TemplateProgress::Started && made.template.holds() {
-            made.told = TemplateProgress::Holds;
+        if made.template.holds() && !held {
             made.tell(&TemplateReport::Holds);
         }
         let kept = match loaded {
             Ok(None) => return true,
             Ok(Some(loaded)) => self.keep(made, loaded),
-            Err(e) if e.raw_os_error().is_some() => Err((NoTemplate::NotNow, e.to_string())),
-            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
-                Err((NoTemplate::Ended, String::new()))
-            }
-            Err(e) => Err((NoTemplate::Ended, e.to_string())),
+            Err(e) => Err(e),
         };
-        if let Err((why, words)) = &kept {
-            made.tell(&TemplateReport::None(*why, words.clone()));
-        }
-        kept.unwrap_or(false)
+        kept.unwrap_or_else(|failure| {
+            made.tell(&failure.into());
+            false
+        })
     }
 
     /// Keeps a template that has stopped. Returns whether it can be used.
@@ -208,51 +189,38 @@ impl HelperTemplates {
         &mut self,
         made: &mut HeldTemplate,
         loaded: LoadedTemplate,
-    ) -> Result<bool, TemplateRefusal> {
-        let own = Path::new(OsStr::from_bytes(made.origin.path.as_bytes()));
+    ) -> Result<bool, LoadFailure> {
         let watch = match &mut self.watch {
             Some(watch) => watch,
-            none => none.insert(
-                FileWatch::new()
-                    .map_err(|e| (NoTemplate::NotNow, Unwatched::Unable(e).to_string()))?,
-            ),
+            none => none.insert(FileWatch::new()?),
         };
-        let kept = watch.watch_template(&loaded, &made.origin, own, made.began);
-        kept.map_err(|e| match e {
-            Unwatched::Unable(_) => (NoTemplate::NotNow, e.to_string()),
-            Unwatched::Changed(_) => (NoTemplate::Changed, e.to_string()),
-        })?;
+        let origin = &made.load.origin;
+        watch.watch_template(&loaded, origin, file_path(&origin.path), made.load.began)?;
         TemplateReport::left_modules(&loaded.left)
             .iter()
             .for_each(|left| made.tell(left));
         let usable = loaded.obstacle.is_none();
         made.tell(&TemplateReport::Stopped(TemplateStop {
             memory: loaded.memory,
-            knows: made.knows,
+            knows: made.load.knows,
             obstacle: loaded.obstacle.unwrap_or_default(),
         }));
-        if usable && made.plain {
+        if usable && made.load.plain {
             let known = KnownSearchPath {
                 search: loaded.search,
-                since: made.since,
+                since: made.load.since,
             };
-            self.known.insert(made.origin.path.clone(), known);
+            self.known.insert(origin.path.clone(), known);
         }
-        made.told = TemplateProgress::Stopped;
+        made.has_stopped = true;
         Ok(usable)
     }
 
     /// Handles the server's message, which asks for a child or gives a parked process its request, or the server's end.
     fn asked(&mut self, made: HeldTemplate, idle: &mut IdleEnds) {
-        if made.told == TemplateProgress::Stopped && made.origin.uses == Uses::Once {
-            let HeldTemplate {
-                template,
-                socket,
-                origin,
-                ..
-            } = made;
-            let parked = PreforkedStage::Waits(template.itself());
-            let parked = WaitingProcess::new(parked, socket, origin);
+        if made.has_stopped && made.template.uses == Uses::Once {
+            let parked = PreforkedStage::Waits(made.template.itself());
+            let parked = WaitingProcess::new(parked, made.socket, made.load.origin);
             // The server's message is still unread.
             return self.children.push(parked);
         }
@@ -260,7 +228,7 @@ impl HelperTemplates {
         let received = made.socket.receive(&mut buffer);
         match received {
             Err(Errno::AGAIN | Errno::INTR) => self.made.push(made),
-            Ok((n, fds)) if made.told == TemplateProgress::Stopped => {
+            Ok((n, fds)) if made.has_stopped => {
                 let named = buffer.get(..n).and_then(|m| idle.take_named(m, fds));
                 let Some((socket, PREFORK, [])) = named else {
                     return;
@@ -271,7 +239,7 @@ impl HelperTemplates {
                 // If the template gives no child, the connection is closed.
                 if let Ok(child) = made.template.prefork() {
                     let child = PreforkedStage::Coming(child);
-                    let child = WaitingProcess::new(child, socket, made.origin.clone());
+                    let child = WaitingProcess::new(child, socket, made.load.origin.clone());
                     self.children.push(child);
                 }
                 self.made.push(made);
@@ -289,112 +257,93 @@ impl HelperTemplates {
         stdio: [&OwnedFd; 3],
         socket: HelperEnd,
     ) {
-        let began = dates::file_time_now();
-        match self.started(terms, direct, order, stdio) {
-            Err((why, words)) => {
-                socket.send_report(&TemplateReport::None(why, words).encode(), &[]);
-            }
-            Ok((template, wanted)) => {
-                let started = TemplateReport::Started(wanted.kind, template.child.pid());
+        match self.start(terms, direct, order, stdio) {
+            Err(failure) => drop(socket.send_report(&TemplateReport::from(failure).encode(), &[])),
+            Ok((template, load)) => {
+                let started = TemplateReport::Started(template.kind, template.child.pid());
                 let named = terms.own_ids.then(|| template.child.as_fd());
                 let fds: Vec<_> = named.into_iter().collect();
                 socket.send_report(&started.encode(), &fds);
                 self.made.push(HeldTemplate {
                     template,
                     socket,
-                    origin: Arc::new(wanted.origin),
-                    began,
-                    since: began.min(order.since),
-                    plain: wanted.modules.is_empty(),
-                    knows: wanted.knows,
-                    told: TemplateProgress::Started,
+                    load,
+                    has_stopped: false,
                 });
             }
         }
     }
 
-    fn started(
+    fn start(
         &self,
         terms: &HelperTerms<'_>,
         direct: &mut Direct,
         order: &TemplateOrder,
         stdio: [&OwnedFd; 3],
-    ) -> Result<(OwnTemplate, Wanted), TemplateRefusal> {
-        let not_now = |e: StartError| (NoTemplate::NotNow, e.to_string());
-        let (mut launch, wanted) = self.wanted(terms, order)?;
-        let stdio = stdio.map(AsFd::as_fd);
-        let modules = &wanted.modules;
-        let start = TemplateStart::new(&mut launch, wanted.kind, order.uses, modules, stdio);
-        let start = start.map_err(not_now)?;
-        let more: Vec<_> = launch.more.iter().map(AsFd::as_fd).collect();
-        let child = direct.start_program(&Start {
-            more: &more,
-            ..launch.as_start(stdio)
+    ) -> Result<(OwnTemplate, TemplateLoad), LoadFailure> {
+        let began = dates::file_time_now();
+        let (program, kind, shared) = check_order(terms, order)?;
+        let known = self.known.get(&program.path);
+        let modules = known.map(|known| {
+            let since = order.since.min(known.since);
+            known.search.trusted_names(kind, &order.modules, since)
         });
-        let child = child.map_err(not_now)?;
-        let strict = terms.remit.terms.strict.is_some();
-        Ok((start.started(child, strict), wanted))
+        let modules = modules.unwrap_or_default();
+        let load = TemplateLoad {
+            origin: Arc::new(TemplateOrigin::new(&program, shared, order.uses)),
+            began,
+            since: began.min(order.since),
+            plain: modules.is_empty(),
+            knows: known.is_some() || order.modules.is_empty(),
+        };
+        let stdio = stdio.map(AsFd::as_fd);
+        let run = |launch: Launch| {
+            let more: Vec<_> = launch.more.iter().map(AsFd::as_fd).collect();
+            direct.start_program(&Start {
+                more: &more,
+                ..launch.as_start(stdio)
+            })
+        };
+        let launch = program.into_launch(terms);
+        let mut template = OwnTemplate::start(launch, stdio, (kind, order.uses), &modules, run)?;
+        if terms.remit.terms.strict.is_some() {
+            template.set_in_file_domain();
+        }
+        Ok((template, load))
     }
+}
 
-    /// Returns the template to load, if the order is permitted.
-    fn wanted(
-        &self,
-        terms: &HelperTerms<'_>,
-        order: &TemplateOrder,
-    ) -> Result<(Launch, Wanted), TemplateRefusal> {
-        let remit = terms.remit;
-        let not_now = |words| (NoTemplate::NotNow, words);
-        let Some(env) = remit.template_environment() else {
-            return Err(not_now("programs of its route start cold".to_owned()));
-        };
-        if terms.own_ids && !sees_itself() {
-            let why = "runs in a sandbox without a /proc of its own, in which a template cannot be looked at";
-            return Err((NoTemplate::Unfit, why.into()));
-        }
-        let asked = StartOrder {
-            program: order.program.clone(),
-            ..StartOrder::default()
-        };
-        let program = CheckedProgram::from_order(&asked, remit, terms.uid);
-        let mut program = program.map_err(|why| not_now(why.to_string()))?;
-        program.env = env;
-        let interpreter = remit.interpreter(order.program.as_bytes());
-        let kind = match interpreter {
-            None => inspect::detect_kind(Path::new(OsStr::from_bytes(program.path.as_bytes()))),
-            Some(interpreter) => inspect::kind_by_interpreter(interpreter),
-        };
-        let kind = kind.map_err(|Unfit { why, passes }| {
-            if passes {
-                (NoTemplate::NotNow, format!("it {why}"))
-            } else {
-                (NoTemplate::Unfit, why)
-            }
-        })?;
-        let shared = interpreter.is_some_and(|path| inspect::serves_all(path));
-        if shared {
-            // The shared template belongs to no script.
-            program.args.truncate(1);
-            program.dir = c"/".to_owned();
-        }
-        let (modules, knows) = match self.known.get(&program.path) {
-            _ if order.modules.is_empty() => (Vec::new(), true),
-            None => (Vec::new(), false),
-            Some(known) => {
-                let since = order.since.min(known.since);
-                (
-                    known.search.trusted_names(kind, &order.modules, since),
-                    true,
-                )
-            }
-        };
-        let wanted = Wanted {
-            kind,
-            origin: TemplateOrigin::new(&program, shared, order.uses),
-            modules,
-            knows,
-        };
-        Ok((program.into_launch(terms), wanted))
+/// Checks whether an order is permitted. Returns the program, its kind, and whether its template serves all files that its
+/// interpreter runs.
+fn check_order(
+    terms: &HelperTerms<'_>,
+    order: &TemplateOrder,
+) -> Result<(CheckedProgram, TemplateKind, bool), LoadFailure> {
+    let remit = terms.remit;
+    let Some(env) = remit.template_environment() else {
+        return Err(LoadFailure::not_now("programs of its route start cold"));
+    };
+    if terms.own_ids && !sees_itself() {
+        let why =
+            "runs in a sandbox without a /proc of its own, in which a template cannot be looked at";
+        return Err(LoadFailure::new(NoTemplate::Unfit, why));
     }
+    let asked = StartOrder {
+        program: order.program.clone(),
+        ..StartOrder::default()
+    };
+    let program = CheckedProgram::from_order(&asked, remit, terms.uid);
+    let mut program = program.map_err(LoadFailure::not_now)?;
+    program.env = env;
+    let interpreter = remit.interpreter(order.program.as_bytes());
+    let kind = inspect::find_kind(file_path(&program.path), interpreter)?;
+    let shared = interpreter.is_some_and(inspect::serves_all);
+    if shared {
+        // The shared template belongs to no script.
+        program.args.truncate(1);
+        program.dir = c"/".to_owned();
+    }
+    Ok((program, kind, shared))
 }
 
 /// Checks files that may change without an event, if the mounts have changed or [`UNHEARD`] has passed since the last check.
@@ -404,12 +353,20 @@ fn look_at_unheard(
     looked: &mut Option<Instant>,
 ) {
     if is_remounted {
-        watch.mounts_changed();
-    } else if !watch.has_unheard() || looked.is_some_and(|at| at.elapsed() < UNHEARD) {
+        watch.unheard.mounts_changed();
+    } else if !watch.unheard.has_unheard() || looked.is_some_and(|at| at.elapsed() < UNHEARD) {
         return;
     }
-    watch.look_at_unheard(TemplateOrigin::retire);
+    for origin in watch.unheard.due_programs() {
+        if watch.unheard.has_changed(&origin) {
+            origin.retire();
+        }
+    }
     *looked = Some(Instant::now());
+}
+
+fn file_path(file: &CStr) -> &Path {
+    Path::new(OsStr::from_bytes(file.to_bytes()))
 }
 
 /// Whether /proc belongs to this process's own PID namespace.

@@ -85,7 +85,6 @@ pub(super) enum PreforkedEvent {
     Waits(WaitingProcess),
     /// The process has its request.
     Runs(Child, HelperEnd),
-    Over,
 }
 
 impl WaitingProcess {
@@ -115,91 +114,77 @@ impl WaitingProcess {
         [process, self.socket.as_fd()]
     }
 
-    /// Handles messages of the process and of the server.
+    /// Handles messages of the process and of the server. `None`: the process is over.
     pub(super) fn turn(
-        self,
+        mut self,
         [process, server]: [bool; 2],
         terms: &HelperTerms<'_>,
         buffer: &mut [u8],
-    ) -> PreforkedEvent {
+    ) -> Option<PreforkedEvent> {
         let begins = matches!(self.stage, PreforkedStage::Begins(..));
         if self.origin.is_stale() && !begins {
-            return PreforkedEvent::Over;
+            return None;
         }
-        let this = if process {
-            match self.moved(terms) {
-                PreforkedEvent::Waits(this) => this,
-                other => return other,
+        if process {
+            match self.moved(terms)? {
+                PreforkedEvent::Waits(this) => self = this,
+                runs => return Some(runs),
             }
-        } else {
-            self
-        };
+        }
         if server {
-            this.asked(terms, buffer)
+            self.asked(terms, buffer)
         } else {
-            PreforkedEvent::Waits(this)
+            Some(PreforkedEvent::Waits(self))
         }
     }
 
     /// Handles a message of the process.
-    fn moved(self, terms: &HelperTerms<'_>) -> PreforkedEvent {
-        let Self {
-            socket,
-            origin,
-            stage,
-        } = self;
-        let stage = match stage {
-            PreforkedStage::Coming(mut child) => match child.is_ready() {
-                Ok(true) if socket.send_report(&ProgramReport::Waits.encode(), &[]) => {
+    fn moved(mut self, terms: &HelperTerms<'_>) -> Option<PreforkedEvent> {
+        self.stage = match self.stage {
+            PreforkedStage::Coming(mut child) => {
+                if !child.is_ready().ok()? {
+                    PreforkedStage::Coming(child)
+                } else if self.socket.send_report(&ProgramReport::Waits.encode(), &[]) {
                     PreforkedStage::Waits(child)
+                } else {
+                    return None;
                 }
-                Ok(false) => PreforkedStage::Coming(child),
-                Ok(true) | Err(_) => return PreforkedEvent::Over,
-            },
+            }
             // A process that waits says nothing, so it has ended.
-            PreforkedStage::Waits(_) => return PreforkedEvent::Over,
-            PreforkedStage::Begins(child, taken) => match has_read_request(&taken) {
-                Ok(true) => return runs(child, socket, terms),
-                Ok(false) => PreforkedStage::Begins(child, taken),
-                Err(_) => return PreforkedEvent::Over,
-            },
+            PreforkedStage::Waits(_) => return None,
+            PreforkedStage::Begins(child, taken) => {
+                if has_read_request(&taken).ok()? {
+                    return runs(child, self.socket, terms);
+                }
+                PreforkedStage::Begins(child, taken)
+            }
         };
-        PreforkedEvent::Waits(Self {
-            socket,
-            origin,
-            stage,
-        })
+        Some(PreforkedEvent::Waits(self))
     }
 
     /// Handles the server's message, which gives the process a request, or the server's end.
-    fn asked(self, terms: &HelperTerms<'_>, buffer: &mut [u8]) -> PreforkedEvent {
+    fn asked(mut self, terms: &HelperTerms<'_>, buffer: &mut [u8]) -> Option<PreforkedEvent> {
         let received = self.socket.receive(buffer);
         let (n, fds) = match received {
-            Err(Errno::INTR | Errno::AGAIN) => return PreforkedEvent::Waits(self),
-            Err(_) | Ok((0, _)) => return PreforkedEvent::Over,
+            Err(Errno::INTR | Errno::AGAIN) => return Some(PreforkedEvent::Waits(self)),
+            Err(_) | Ok((0, _)) => return None,
             Ok(got) => got,
         };
-        let order = buffer.get(..n).and_then(HelperOrder::decode);
-        let (Some(HelperOrder::Start(order)), PreforkedStage::Waits(child)) = (order, self.stage)
-        else {
-            return PreforkedEvent::Over;
+        let order = HelperOrder::decode(buffer.get(..n)?)?;
+        let (HelperOrder::Start(order), PreforkedStage::Waits(child)) = (order, self.stage) else {
+            return None;
         };
         if !order.is_wanted() || self.socket.is_closed() {
-            return PreforkedEvent::Over;
+            return None;
         }
-        let program = match program(&order, &self.origin, terms) {
-            Ok(program) => program,
-            Err(why) => {
-                self.socket.send_report(&why.into_report().encode(), &[]);
-                return PreforkedEvent::Over;
-            }
-        };
-        let (Some((stdio, report)), shared) = (descriptors(&fds), self.origin.shared) else {
-            return PreforkedEvent::Over;
-        };
+        let program = program(&order, &self.origin, terms);
+        let program = program
+            .map_err(|why| self.socket.send_report(&why.into_report().encode(), &[]))
+            .ok()?;
+        let (stdio, report) = descriptors(&fds)?;
         let request = ChildRequest {
             env: &program.env,
-            dir: shared.then_some(&*program.dir),
+            dir: self.origin.shared.then_some(&*program.dir),
             program: &order.program,
             stdio,
             cpu: terms.remit.terms.limits.cpu,
@@ -208,14 +193,12 @@ impl WaitingProcess {
             learn: false,
         };
         // A cold start takes requests that do not fit into a message.
-        match child.give_request(&request, report) {
-            Err(_) => PreforkedEvent::Over,
-            Ok((child, _)) if self.origin.uses == Uses::Many => runs(child, self.socket, terms),
-            Ok((child, taken)) => PreforkedEvent::Waits(Self {
-                stage: PreforkedStage::Begins(child, taken),
-                ..self
-            }),
+        let (child, taken) = child.give_request(&request, report).ok()?;
+        if self.origin.uses == Uses::Many {
+            return runs(child, self.socket, terms);
         }
+        self.stage = PreforkedStage::Begins(child, taken);
+        Some(PreforkedEvent::Waits(self))
     }
 }
 
@@ -242,10 +225,6 @@ fn descriptors(fds: &[OwnedFd]) -> Option<([BorrowedFd<'_>; 3], Option<BorrowedF
     }
 }
 
-fn runs(child: Child, socket: HelperEnd, terms: &HelperTerms<'_>) -> PreforkedEvent {
-    if tell_start(&socket, &child, terms.own_ids) {
-        PreforkedEvent::Runs(child, socket)
-    } else {
-        PreforkedEvent::Over
-    }
+fn runs(child: Child, socket: HelperEnd, terms: &HelperTerms<'_>) -> Option<PreforkedEvent> {
+    tell_start(&socket, &child, terms.own_ids).then_some(PreforkedEvent::Runs(child, socket))
 }
