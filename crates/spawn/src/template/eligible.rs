@@ -36,7 +36,7 @@ pub(super) fn examine(
             Uses::Once => None,
         };
         loaded.obstacle = threads
-            .or(check_streams(&proc, streams))
+            .or(check_streams(&proc, streams)?)
             .or(check_descriptors(&proc, kind)?)
             .or(shared)
             .or(check_timers(&proc, kind)?)
@@ -122,16 +122,21 @@ fn waits_for_work(task: &Path, name: &str) -> bool {
 
 /// Checks the standard streams. Each child has the request's streams there, so a stream that the program has put there would be
 /// lost.
-fn check_streams(proc: &Path, streams: &[FileId; 3]) -> Option<String> {
+fn check_streams(proc: &Path, streams: &[FileId; 3]) -> io::Result<Option<String>> {
     let names = ["input", "output", "error"];
-    let mut all = names.iter().zip(streams).enumerate();
-    let (_, (name, _)) = all.find(|(number, (_, stream))| {
-        let now = rustix::fs::stat(proc.join(format!("fd/{number}")));
-        now.map_or(true, |now| !FileId::from_stat(&now).is_same_file(stream))
-    })?;
-    Some(format!(
+    let mut all = (0..).zip(names.iter().zip(streams));
+    let about = |number: i32| rustix::fs::stat(proc.join(format!("fd/{number}")));
+    let is_replaced = |now: rustix::fs::Stat, then| !FileId::from_stat(&now).is_same_file(then);
+    let replaced = all
+        .find(|(number, (_, stream))| about(*number).map_or(true, |now| is_replaced(now, stream)));
+    let Some((_, (name, _))) = replaced else {
+        return Ok(None);
+    };
+    // A process that was killed meanwhile has no descriptors at all.
+    about(EXPECTED).map_err(|_| ErrorKind::UnexpectedEof)?;
+    Ok(Some(format!(
         "closes or replaces its standard {name} while loading: do that below the first line, or keep the program cold"
-    ))
+    )))
 }
 
 /// Returns whether a descriptor only names a file (O_PATH): children then share nothing through it.
@@ -193,5 +198,20 @@ fn read_proc_file(file: &Path) -> io::Result<String> {
     match fs::read_to_string(file) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(String::new()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_gone_has_closed_nothing() {
+        let proc = tempfile::tempdir().unwrap();
+        let check = || check_streams(proc.path(), &[FileId::default(); 3]);
+        assert_eq!(check().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        fs::create_dir(proc.path().join("fd")).unwrap();
+        fs::write(proc.path().join("fd/3"), "").unwrap();
+        assert!(check().unwrap().unwrap().contains("standard input"));
     }
 }
