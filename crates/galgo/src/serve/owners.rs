@@ -11,7 +11,8 @@ use galgo_io::watch::register;
 use galgo_spawn::{
     Child, Direct,
     identity::effective_uid,
-    owners::{Owners, Remit, SpawnerBackend, spawner},
+    owners::{Owners, Remit},
+    spawner::{self, SpawnerBackend},
     trusted_path, words,
 };
 use tokio::{io::Interest, sync::oneshot};

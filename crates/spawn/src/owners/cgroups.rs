@@ -84,7 +84,7 @@ fn has_all_controllers(controllers: &str) -> bool {
 
 /// The control groups that the spawner has made.
 #[derive(Debug, Default)]
-pub(super) struct Cgroups {
+pub(crate) struct Cgroups {
     /// The controllers are enabled for the groups below.
     ready: bool,
     made: u64,
@@ -117,7 +117,7 @@ impl Cgroups {
     ///
     /// # Errors
     /// The kernel refuses the group. The error is a sentence for the log.
-    pub(super) fn add_helper(
+    pub(crate) fn add_helper(
         &mut self,
         key: HelperKey,
         limits: &Limits,
@@ -178,7 +178,7 @@ impl Cgroups {
 
     /// Notes that a helper of the group has ended. After the last helper, kills all processes left in the group, and removes it
     /// once it is empty.
-    pub(super) fn remove_helper(&mut self, group: &Path) {
+    pub(crate) fn remove_helper(&mut self, group: &Path) {
         let Some(at) = self.groups.iter().position(|one| one.path == group) else {
             return;
         };
@@ -196,7 +196,7 @@ impl Cgroups {
     }
 
     /// Removes empty groups. Returns whether some are not empty yet.
-    pub(super) fn remove_empty_groups(&mut self) -> bool {
+    pub(crate) fn remove_empty_groups(&mut self) -> bool {
         self.ended.retain(|group| match fs::remove_dir(group) {
             Err(e) => e.kind() == io::ErrorKind::ResourceBusy,
             Ok(()) => false,
@@ -206,7 +206,7 @@ impl Cgroups {
 }
 
 /// Moves this process into a group.
-pub(super) fn enter_group(group: &Path) -> io::Result<()> {
+pub(crate) fn enter_group(group: &Path) -> io::Result<()> {
     fs::write(group.join("cgroup.procs"), "0")
 }
 

@@ -57,7 +57,7 @@ pub enum CheckFailure {
 
 impl Denied {
     /// Returns the error if the system is short of something, which is not the program's fault.
-    pub(super) fn shortage(&self) -> Option<Errno> {
+    pub(crate) fn shortage(&self) -> Option<Errno> {
         match self.why {
             CheckFailure::System(errno) if is_short(errno) => Some(errno),
             _ => None,
@@ -319,7 +319,7 @@ impl ProgramToCheck<'_> {
 ///
 /// # Errors
 /// The folder is missing, or a link leads elsewhere.
-pub(super) fn host_folder(root: &Path, owner: OwnedBy) -> Result<(PathBuf, PathBuf), Denied> {
+pub(crate) fn host_folder(root: &Path, owner: OwnedBy) -> Result<(PathBuf, PathBuf), Denied> {
     let known = root.file_name() == Some(OsStr::new(PROGRAMS));
     let host = root.parent().filter(|_| known);
     let name = host.and_then(Path::file_name).and_then(OsStr::to_str);
@@ -354,7 +354,7 @@ fn resolve_canonical(path: &Path) -> Result<PathBuf, Denied> {
     Ok(found.path)
 }
 
-pub(super) fn denied(at: &Path, why: CheckFailure) -> Denied {
+pub(crate) fn denied(at: &Path, why: CheckFailure) -> Denied {
     Denied {
         at: at.to_owned(),
         why,

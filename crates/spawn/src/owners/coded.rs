@@ -33,7 +33,7 @@ trait WireField: Sized {
 ///
 /// # Errors
 /// There is no memory for the file.
-pub(super) fn write_file(remits: &[Arc<Remit>]) -> io::Result<OwnedFd> {
+pub(crate) fn write_file(remits: &[Arc<Remit>]) -> io::Result<OwnedFd> {
     let mut bytes = Vec::new();
     remits.len().put(&mut bytes);
     remits.iter().for_each(|remit| remit.terms.put(&mut bytes));
@@ -46,7 +46,7 @@ pub(super) fn write_file(remits: &[Arc<Remit>]) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// The file holds something else.
-pub(super) fn read(file: OwnedFd) -> io::Result<Vec<Arc<Remit>>> {
+pub(crate) fn read(file: OwnedFd) -> io::Result<Vec<Arc<Remit>>> {
     let mut file = File::from(file);
     let mut bytes = Vec::new();
     file.rewind()?;
@@ -225,7 +225,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::owners::tests::remit;
+    use crate::spawner::tests::remit;
 
     fn all() -> Vec<Arc<Remit>> {
         let plain = remit("/srv/cgi-bin").terms;

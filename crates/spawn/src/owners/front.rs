@@ -108,7 +108,7 @@ impl Owners {
     }
 
     /// Sends an order. Returns the descriptors of the spawner's answer, or a sentence about its failure.
-    pub(super) fn send_order(&self, order: Order<'_>) -> Result<Vec<OwnedFd>, String> {
+    pub(crate) fn send_order(&self, order: Order<'_>) -> Result<Vec<OwnedFd>, String> {
         let ordered = self
             .spawner
             .send_order(order, Deadline::within(ANSWERS_WITHIN));

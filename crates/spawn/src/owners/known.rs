@@ -8,7 +8,7 @@ use std::{
 };
 
 /// The digest of a remit, and a user id. All helpers with the same key start the same programs.
-pub(super) type HelperKey = (u64, u32);
+pub(crate) type HelperKey = (u64, u32);
 
 /// Limit of known helpers that run no program. A client that asks for one host after the other causes a new process for each.
 const MOST: usize = 256;
@@ -32,7 +32,7 @@ pub enum HelperNeed {
 
 /// The helpers that the server knows.
 #[derive(Debug, Default)]
-pub(super) struct KnownHelpers {
+pub(crate) struct KnownHelpers {
     all: HashMap<HelperKey, HelperPool>,
     /// Number of lookups so far.
     asked: u64,
@@ -64,7 +64,7 @@ impl HelperPool {
 impl KnownHelpers {
     /// Returns whether a helper must be made before the next start, or in parallel if there are fewer than `most`. Asks for
     /// another helper once, until it has come.
-    pub(super) fn helper_need(&mut self, key: HelperKey, most: usize) -> HelperNeed {
+    pub(crate) fn helper_need(&mut self, key: HelperKey, most: usize) -> HelperNeed {
         let Some(pool) = self.all.get_mut(&key) else {
             return HelperNeed::First;
         };
@@ -78,18 +78,18 @@ impl KnownHelpers {
         }
     }
 
-    pub(super) fn has_helper(&self, key: HelperKey) -> bool {
+    pub(crate) fn has_helper(&self, key: HelperKey) -> bool {
         self.all.contains_key(&key)
     }
 
     /// Returns the helper for the start of a program.
-    pub(super) fn helper_for_start(&mut self, key: HelperKey) -> Option<Arc<HelperLink>> {
+    pub(crate) fn helper_for_start(&mut self, key: HelperKey) -> Option<Arc<HelperLink>> {
         self.find_pool(key)?.least_busy().cloned()
     }
 
     /// Returns the helper for loading a program. It is always the first: its earlier templates have told it what later ones may
     /// load.
-    pub(super) fn helper_for_load(&mut self, key: HelperKey) -> Option<Arc<HelperLink>> {
+    pub(crate) fn helper_for_load(&mut self, key: HelperKey) -> Option<Arc<HelperLink>> {
         self.find_pool(key)?.links.first().cloned()
     }
 
@@ -101,14 +101,14 @@ impl KnownHelpers {
     }
 
     /// Returns all helpers.
-    pub(super) fn list_helpers(&self) -> Vec<(HelperKey, Arc<HelperLink>)> {
+    pub(crate) fn list_helpers(&self) -> Vec<(HelperKey, Arc<HelperLink>)> {
         let all = self.all.iter();
         let all = all.flat_map(|(key, pool)| pool.links.iter().map(|link| (*key, link.clone())));
         all.collect()
     }
 
     /// Adds a new helper. If too many others are idle, removes and returns the idle helpers with the oldest lookup.
-    pub(super) fn add_helper(
+    pub(crate) fn add_helper(
         &mut self,
         key: HelperKey,
         link: Arc<HelperLink>,
@@ -131,7 +131,7 @@ impl KnownHelpers {
     }
 
     /// Forgets a helper that has gone. Other helpers with the same key stay.
-    pub(super) fn forget_helper(&mut self, key: HelperKey, gone: &Arc<HelperLink>) {
+    pub(crate) fn forget_helper(&mut self, key: HelperKey, gone: &Arc<HelperLink>) {
         let Some(pool) = self.all.get_mut(&key) else {
             return;
         };

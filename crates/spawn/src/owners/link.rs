@@ -46,7 +46,7 @@ type AnswerWithFiles = (OrderAnswer, Vec<OwnedFd>);
 
 /// The socket, and the orders that wait for an answer.
 #[derive(Debug)]
-pub(super) struct SpawnerLink {
+pub(crate) struct SpawnerLink {
     socket: OwnedFd,
     orders: Mutex<Orders>,
     told: Condvar,
@@ -63,7 +63,7 @@ struct Orders {
 }
 
 impl SpawnerLink {
-    pub(super) fn new(socket: OwnedFd) -> Self {
+    pub(crate) fn new(socket: OwnedFd) -> Self {
         Self {
             socket,
             orders: Mutex::default(),
@@ -75,7 +75,7 @@ impl SpawnerLink {
     ///
     /// # Errors
     /// The order was not done.
-    pub(super) fn send_order(
+    pub(crate) fn send_order(
         &self,
         order: Order<'_>,
         by: Deadline,

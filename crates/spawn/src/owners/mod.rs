@@ -3,7 +3,7 @@
 //! | process | is | does |
 //! |---|---|---|
 //! | the server | its own user | asks for helpers, and asks a helper to start a program ([`Owners`]) |
-//! | the spawner | root, executed anew, so that its address layout is its own; one thread, no network | makes helpers, and nothing else ([`spawner`]). Separate processes read the configuration and look up users for the spawner (`errand`) |
+//! | the spawner | root, executed anew, so that its address layout is its own; one thread, no network | makes helpers, and nothing else ([`spawner`](crate::spawner)). Separate processes read the configuration and look up users for the spawner (`errand`) |
 //! | a helper, or several | one user, of one route | checks and starts programs (`helper`), and the worker of the route's modules (`modules`), after becoming that user and confining itself |
 //!
 //! The spawner and the helpers do not trust the server. They read in the configuration themselves which programs may be started
@@ -17,29 +17,14 @@
 //! program: the helper reports failures and the program's end over it, and takes signals from it. Closing the connection ends
 //! the program (`connection`).
 
-mod cgroups;
-mod checks;
-mod coded;
-mod configured;
-mod errand;
-mod fork;
-mod front;
-mod helper;
-mod known;
-mod link;
-mod listed;
-mod made;
-mod modules;
-mod program;
-mod remit;
-mod running;
-pub mod spawner;
-mod successor;
-#[cfg(test)]
-mod tests;
-mod untold;
-mod upgrade;
-mod warm;
+pub(crate) mod cgroups;
+pub(crate) mod checks;
+pub(crate) mod coded;
+pub(crate) mod front;
+pub(crate) mod known;
+pub(crate) mod link;
+pub(crate) mod remit;
+pub(crate) mod upgrade;
 
 #[doc(hidden)]
 pub use crate::remote::message::read_all;
@@ -53,13 +38,11 @@ pub use checks::{CheckFailure, Denied, Layout, OwnedBy, PROGRAMS, may_run};
 pub use front::Owners;
 pub use known::HelperNeed;
 pub use link::NotDone;
-pub use modules::MODULES;
-pub use remit::{ModuleTerms, Remit, RunsAs, Terms};
-pub use successor::SpawnerBackend;
+pub use remit::{MODULES, ModuleTerms, Remit, RunsAs, Terms};
 pub use upgrade::StartedServer;
 
 use std::time::Duration;
 
 /// After a reload, programs of the previous configuration can still be started for this time, because earlier requests may need
 /// them: the default of `total_timeout`.
-const OLD: Duration = Duration::from_secs(3600);
+pub(crate) const OLD: Duration = Duration::from_secs(3600);

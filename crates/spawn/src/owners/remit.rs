@@ -19,6 +19,9 @@ use std::{
     sync::Arc,
 };
 
+/// Name of the worker in an order to a helper. No program has this path.
+pub const MODULES: &str = "modules";
+
 /// User ids that no program runs as merely because its file belongs to them. systemd allocates some of them while a service
 /// runs (DynamicUser). `nobody`, 65534, owns the files of all unknown users (user_namespaces(7), NFS).
 const OF_THE_SYSTEM: RangeInclusive<u32> = 61_184..=65_535;
@@ -106,7 +109,7 @@ pub struct Terms {
 /// The permission of a helper to start programs. Server and spawner each read it in the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remit {
-    pub(super) terms: Terms,
+    pub(crate) terms: Terms,
     digest: u64,
     /// For the remit of one host: the digest of the remit that it was derived from, and the host's name.
     of: Option<(u64, String)>,
@@ -159,7 +162,7 @@ impl Remit {
 
     /// Returns the name that the spawner knows this remit by: the digest of the configured remit, and the host's name. Without
     /// a host the name is empty.
-    pub(super) fn spawner_key(&self) -> (u64, &str) {
+    pub(crate) fn spawner_key(&self) -> (u64, &str) {
         let of = self.of.as_ref().map(|(digest, host)| (*digest, &**host));
         of.unwrap_or((self.digest, ""))
     }
@@ -168,7 +171,7 @@ impl Remit {
     ///
     /// # Errors
     /// The host's folder is missing, or leads elsewhere.
-    pub(super) fn resolve_folder(&self) -> Result<PathBuf, Denied> {
+    pub(crate) fn resolve_folder(&self) -> Result<PathBuf, Denied> {
         let root = &self.terms.path;
         match self.terms.layout {
             Layout::Named => Ok(root.clone()),
@@ -185,7 +188,7 @@ impl Remit {
     }
 
     /// Whether its helpers number processes themselves, each helper in its own PID namespace.
-    pub(super) fn has_own_ids(&self) -> bool {
+    pub(crate) fn has_own_ids(&self) -> bool {
         self.terms.strict.is_some() && kernel().namespaces
     }
 
@@ -260,14 +263,14 @@ impl Remit {
     }
 
     /// Returns the interpreter for a file with this name.
-    pub(super) fn interpreter(&self, program: &[u8]) -> Option<&Path> {
+    pub(crate) fn interpreter(&self, program: &[u8]) -> Option<&Path> {
         let mut all = self.terms.interpreters.iter();
         let found = all.find(|(ending, _)| program.ends_with(ending.as_bytes()));
         found.map(|(_, interpreter)| interpreter.as_path())
     }
 
     /// Whether `interpreter` runs `script`.
-    pub(super) fn is_run_by(&self, script: &CStr, interpreter: &CStr) -> bool {
+    pub(crate) fn is_run_by(&self, script: &CStr, interpreter: &CStr) -> bool {
         let runs = self.interpreter(script.to_bytes());
         runs.is_some_and(|path| path.as_os_str().as_bytes() == interpreter.to_bytes())
     }
@@ -299,7 +302,7 @@ impl Remit {
     ///
     /// # Errors
     /// The name of the first variable that may not be set.
-    pub(super) fn build_environment(&self, sent: &EnvBlock) -> Result<EnvBlock, Vec<u8>> {
+    pub(crate) fn build_environment(&self, sent: &EnvBlock) -> Result<EnvBlock, Vec<u8>> {
         let constants = &self.terms.constants;
         let is_constant = |name: &[u8]| constants.iter().any(|(c, _)| c.as_bytes() == name);
         let is_named = |name: &[u8]| self.terms.variables.iter().any(|v| v.as_bytes() == name);
@@ -316,7 +319,7 @@ impl Remit {
     }
 
     /// Returns the environment for programs that are loaded before there is a request; `None` if the route loads none.
-    pub(super) fn template_environment(&self) -> Option<EnvBlock> {
+    pub(crate) fn template_environment(&self) -> Option<EnvBlock> {
         let own = self.terms.warm.as_ref()?;
         let mut env = EnvBlock::default();
         for (name, value) in self.terms.constants.iter().chain(own) {

@@ -129,7 +129,7 @@ impl<P> UnheardFiles<P> {
         self.mounts.as_ref().map(AsFd::as_fd)
     }
 
-    /// Checks whether the mounts have changed, and notes that. Call this each [`UNHEARD`], unless [`mounts`](Self::mounts) is
+    /// Checks whether the mounts have changed, and notes that. Call this each [`UNHEARD`], unless `mounts` is
     /// polled.
     pub fn look_at_mounts(&self) {
         let Some(mounts) = self.mounts() else {

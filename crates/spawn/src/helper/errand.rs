@@ -2,11 +2,13 @@
 //! disks. A helper is an errand until it serves. An errand is killed at its deadline, and other orders to the spawner do not
 //! wait for it.
 
-use super::known::HelperKey;
-use crate::remote::{
-    deadline::Deadline,
-    message::{OrderAnswer, REPORT, Received, receive_all, send_message},
-    shortage::{is_short, pause_for_shortage},
+use crate::{
+    owners::known::HelperKey,
+    remote::{
+        deadline::Deadline,
+        message::{OrderAnswer, REPORT, Received, receive_all, send_message},
+        shortage::{is_short, pause_for_shortage},
+    },
 };
 use rustix::{
     io::Errno,
@@ -19,11 +21,11 @@ use std::{
 };
 
 /// Limit of errands that run at once: each is a process of root.
-pub(super) const MOST: usize = 64;
+pub(crate) const MOST: usize = 64;
 
 /// The purpose of an errand.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum ErrandKind {
+pub(crate) enum ErrandKind {
     /// The process becomes a helper, in this control group.
     Helper(HelperKey, Option<PathBuf>),
     /// The process reads the configuration.
@@ -35,19 +37,19 @@ pub(super) enum ErrandKind {
 
 /// A process that works on the order with this number, for the spawner.
 #[derive(Debug)]
-pub(super) struct Errand {
-    pub(super) pid: Pid,
-    pub(super) pidfd: OwnedFd,
-    pub(super) socket: OwnedFd,
-    pub(super) number: u32,
-    pub(super) by: Deadline,
-    pub(super) kind: ErrandKind,
+pub(crate) struct Errand {
+    pub(crate) pid: Pid,
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) socket: OwnedFd,
+    pub(crate) number: u32,
+    pub(crate) by: Deadline,
+    pub(crate) kind: ErrandKind,
     /// The process was too late: it has been killed, and has not ended yet.
-    pub(super) is_killed: bool,
+    pub(crate) is_killed: bool,
 }
 
 /// The new state of an errand.
-pub(super) enum ErrandEvent {
+pub(crate) enum ErrandEvent {
     Goes,
     Done(Vec<OwnedFd>),
     Not(OrderAnswer),
@@ -55,7 +57,7 @@ pub(super) enum ErrandEvent {
 
 impl Errand {
     /// Reads the errand's answer, if it has come.
-    pub(super) fn read_answer(&mut self) -> ErrandEvent {
+    pub(crate) fn read_answer(&mut self) -> ErrandEvent {
         let mut buffer = [0; REPORT + 8];
         match receive_all(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
             Err(Errno::INTR | Errno::AGAIN) if self.by.has_passed() => self.kill_late(),
@@ -93,7 +95,7 @@ impl Errand {
 }
 
 /// Sends an answer to the spawner, from the errand's process.
-pub(super) fn send_answer(
+pub(crate) fn send_answer(
     socket: &OwnedFd,
     answer: &OrderAnswer,
     fds: &[&OwnedFd],

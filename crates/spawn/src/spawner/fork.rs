@@ -20,7 +20,7 @@ use std::{io, os::fd::OwnedFd};
 ///
 /// # Errors
 /// The system is short of something. A process that exists all the same is a child that the caller does not know.
-pub(super) fn fork_process(
+pub(crate) fn fork_process(
     has_own_ids: bool,
     marks: MarkRange,
     does: impl FnOnce(OwnedFd) -> Result<(), String>,

@@ -1,11 +1,11 @@
 //! The helper's side of template children that wait for their requests.
 
-use super::super::{
-    program::{CheckedProgram, HelperTerms, NotChecked},
-    running::tell_start,
-};
 use crate::{
     Child,
+    helper::{
+        program::{CheckedProgram, HelperTerms, NotChecked},
+        running::tell_start,
+    },
     remote::{
         connection::HelperEnd,
         message::{HelperOrder, ProgramReport, StartOrder},
@@ -28,17 +28,17 @@ use std::{
 
 /// The origin of a template, shared by the template and its children.
 #[derive(Debug)]
-pub(super) struct TemplateOrigin {
-    pub(super) path: CString,
-    pub(super) args: Vec<CString>,
+pub(crate) struct TemplateOrigin {
+    pub(crate) path: CString,
+    pub(crate) args: Vec<CString>,
     /// The template serves all files that its interpreter runs.
-    pub(super) shared: bool,
-    pub(super) uses: Uses,
+    pub(crate) shared: bool,
+    pub(crate) uses: Uses,
     stale: AtomicBool,
 }
 
 impl TemplateOrigin {
-    pub(super) fn new(program: &CheckedProgram, shared: bool, uses: Uses) -> Self {
+    pub(crate) fn new(program: &CheckedProgram, shared: bool, uses: Uses) -> Self {
         Self {
             path: program.path.clone(),
             args: program.args.clone(),
@@ -49,11 +49,11 @@ impl TemplateOrigin {
     }
 
     /// Marks the template as stale, because a file of it has changed.
-    pub(super) fn retire(&self) {
+    pub(crate) fn retire(&self) {
         self.stale.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn is_stale(&self) -> bool {
+    pub(crate) fn is_stale(&self) -> bool {
         self.stale.load(Ordering::Relaxed)
     }
 
@@ -65,14 +65,14 @@ impl TemplateOrigin {
 
 /// A child or a parked process, and its connection.
 #[derive(Debug)]
-pub(super) struct WaitingProcess {
+pub(crate) struct WaitingProcess {
     socket: HelperEnd,
     origin: Arc<TemplateOrigin>,
     stage: PreforkedStage,
 }
 
 #[derive(Debug)]
-pub(super) enum PreforkedStage {
+pub(crate) enum PreforkedStage {
     Coming(OwnPreforked),
     /// A parked process is in this stage from the beginning.
     Waits(OwnPreforked),
@@ -81,14 +81,14 @@ pub(super) enum PreforkedStage {
 }
 
 /// The new state of a waiting process.
-pub(super) enum PreforkedEvent {
+pub(crate) enum PreforkedEvent {
     Waits(WaitingProcess),
     /// The process has its request.
     Runs(Child, HelperEnd),
 }
 
 impl WaitingProcess {
-    pub(super) fn new(
+    pub(crate) fn new(
         stage: PreforkedStage,
         socket: HelperEnd,
         origin: Arc<TemplateOrigin>,
@@ -101,12 +101,12 @@ impl WaitingProcess {
     }
 
     /// Marks the process's template as stale: the process takes no request any more.
-    pub(super) fn retire(&self) {
+    pub(crate) fn retire(&self) {
         self.origin.retire();
     }
 
     /// Returns the descriptors of the process and of the server.
-    pub(super) fn fds(&self) -> [BorrowedFd<'_>; 2] {
+    pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 2] {
         let process = match &self.stage {
             PreforkedStage::Coming(child) | PreforkedStage::Waits(child) => child.as_fd(),
             PreforkedStage::Begins(_, socket) => socket.as_fd(),
@@ -115,7 +115,7 @@ impl WaitingProcess {
     }
 
     /// Handles messages of the process and of the server. `None`: the process is over.
-    pub(super) fn turn(
+    pub(crate) fn turn(
         mut self,
         [process, server]: [bool; 2],
         terms: &HelperTerms<'_>,

@@ -1,8 +1,8 @@
 //! A program that a helper may execute, after all parts of the order were checked.
 
-use super::Remit;
 use crate::{
     EnvBlock, Launch, Limits, Priority, StartStage,
+    owners::Remit,
     remote::message::{ProgramReport, StartOrder},
 };
 use rustix::io::Errno;
@@ -15,27 +15,27 @@ use std::{
 
 /// Settings for all programs of a helper.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct HelperTerms<'r> {
-    pub(super) remit: &'r Remit,
-    pub(super) uid: u32,
+pub(crate) struct HelperTerms<'r> {
+    pub(crate) remit: &'r Remit,
+    pub(crate) uid: u32,
     /// The limits of each program.
-    pub(super) limits: Limits,
+    pub(crate) limits: Limits,
     /// The helper is in a PID namespace of its own: the server knows processes by other numbers.
-    pub(super) own_ids: bool,
+    pub(crate) own_ids: bool,
 }
 
 /// A checked program, with its arguments, environment and folder.
 #[derive(Debug)]
-pub(super) struct CheckedProgram {
-    pub(super) path: CString,
-    pub(super) args: Vec<CString>,
-    pub(super) env: EnvBlock,
-    pub(super) dir: CString,
+pub(crate) struct CheckedProgram {
+    pub(crate) path: CString,
+    pub(crate) args: Vec<CString>,
+    pub(crate) env: EnvBlock,
+    pub(crate) dir: CString,
 }
 
 /// The reason for not starting a program.
 #[derive(Debug)]
-pub(super) enum NotChecked {
+pub(crate) enum NotChecked {
     /// The program may not be started. The string is a sentence for the log.
     Denied(String),
     /// The program could not be checked: the system is short of something.
@@ -43,7 +43,7 @@ pub(super) enum NotChecked {
 }
 
 impl NotChecked {
-    pub(super) fn into_report(self) -> ProgramReport {
+    pub(crate) fn into_report(self) -> ProgramReport {
         match self {
             Self::Denied(why) => ProgramReport::Denied(why),
             Self::Short(e) => ProgramReport::Failed(StartStage::Descriptors, e.raw_os_error()),
@@ -77,7 +77,7 @@ impl CheckedProgram {
     ///
     /// # Errors
     /// The program may not be started, or could not be checked.
-    pub(super) fn from_order(
+    pub(crate) fn from_order(
         order: &StartOrder,
         remit: &Remit,
         uid: u32,
@@ -136,7 +136,7 @@ impl CheckedProgram {
     }
 
     /// Returns the launch of the program: without knocking, and at normal priority.
-    pub(super) fn into_launch(self, terms: &HelperTerms<'_>) -> Launch {
+    pub(crate) fn into_launch(self, terms: &HelperTerms<'_>) -> Launch {
         Launch {
             path: Some(self.path),
             args: self.args,

@@ -1,11 +1,12 @@
 //! The helper's side of templates.
 
-use super::{
-    super::program::{CheckedProgram, HelperTerms},
-    waiting::{PreforkedEvent, PreforkedStage, TemplateOrigin, WaitingProcess},
-};
 use crate::{
-    Child, Direct, Launch, Start, inspect,
+    Child, Direct, Launch, Start,
+    helper::{
+        program::{CheckedProgram, HelperTerms},
+        warm::waiting::{PreforkedEvent, PreforkedStage, TemplateOrigin, WaitingProcess},
+    },
+    inspect,
     remote::{
         connection::{HelperEnd, IdleEnds},
         message::StartOrder,
@@ -35,7 +36,7 @@ use std::{
 
 /// Processes that a helper keeps loaded: templates, and their children that wait for a request.
 #[derive(Default)]
-pub(in super::super) struct HelperTemplates {
+pub(crate) struct HelperTemplates {
     made: Vec<HeldTemplate>,
     children: Vec<WaitingProcess>,
     /// `None` while there is nothing to watch.
@@ -73,20 +74,20 @@ struct TemplateLoad {
 }
 
 impl HelperTemplates {
-    pub(in super::super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.made.is_empty() && self.children.is_empty()
     }
 
     /// Marks all templates as stale, because files that their sandbox lists were replaced. They and their waiting children end
     /// with the next [`turn`](Self::turn).
-    pub(in super::super) fn retire(&mut self) {
+    pub(crate) fn retire(&mut self) {
         self.made.iter().for_each(|made| made.load.origin.retire());
         self.children.iter().for_each(WaitingProcess::retire);
     }
 
     /// Drops all templates. For templates that are still loading, the server asks again at once. Waiting children may still be
     /// given a request.
-    pub(in super::super) fn let_go(&mut self) {
+    pub(crate) fn let_go(&mut self) {
         for made in self.made.drain(..) {
             if !made.has_stopped {
                 made.tell(&TemplateReport::Changed);
@@ -95,7 +96,7 @@ impl HelperTemplates {
     }
 
     /// Adds the descriptors to poll, in the order in which [`turn`](Self::turn) takes the results.
-    pub(in super::super) fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
+    pub(crate) fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
         let made = self.made.iter();
         let made = made.flat_map(|m| [m.template.as_fd(), m.socket.as_fd()]);
         let all = made.chain(self.children.iter().flat_map(WaitingProcess::fds));
@@ -107,7 +108,7 @@ impl HelperTemplates {
 
     /// Handles events. `ready` says which descriptors are ready. Returns the children that have been given a request, each with
     /// its connection. Orders for new children may name connections of `idle`. `buffer` must hold the longest message.
-    pub(in super::super) fn turn(
+    pub(crate) fn turn(
         &mut self,
         terms: &HelperTerms<'_>,
         ready: &mut impl Iterator<Item = bool>,
@@ -249,7 +250,7 @@ impl HelperTemplates {
     }
 
     /// Loads a program if the order is permitted.
-    pub(in super::super) fn load(
+    pub(crate) fn load(
         &mut self,
         terms: &HelperTerms<'_>,
         direct: &mut Direct,

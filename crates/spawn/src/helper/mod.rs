@@ -9,20 +9,26 @@
 //! executed. Most programs have ended before the helper could report their start, so it reports only their end. For longer
 //! programs it reports the start after a moment ([`SupervisedProgram`]).
 
-use super::{
-    Remit, cgroups, errand,
-    link::NotDone,
-    listed::{ListedFiles, STALE},
-    modules::{self, WorkerProgram},
-    program::{CheckedProgram, HelperTerms, NotChecked},
-    remit::Terms,
-    running::{ProgramEvent, SupervisedProgram, failure_report},
-    warm::templates::HelperTemplates,
-};
+pub(crate) mod errand;
+pub(crate) mod listed;
+pub(crate) mod modules;
+pub(crate) mod program;
+pub(crate) mod running;
+pub(crate) mod warm;
+
 use crate::{
     Child, Direct, Launch, Limits, Sandbox,
+    helper::{
+        listed::{ListedFiles, STALE},
+        modules::WorkerProgram,
+        program::{CheckedProgram, HelperTerms, NotChecked},
+        running::{ProgramEvent, SupervisedProgram, failure_report},
+        warm::templates::HelperTemplates,
+    },
     identity::{Identity, effective_uid},
-    leave_signals_to_others, leftover, reaper,
+    leave_signals_to_others, leftover,
+    owners::{Remit, cgroups, link::NotDone, remit::Terms},
+    reaper,
     remote::{
         connection::{HelperEnd, IdleEnds},
         deadline::ANSWERS_WITHIN,
@@ -50,11 +56,11 @@ use std::{
 };
 
 /// Time without orders after which a helper leaves.
-pub(super) const IDLE: Duration = Duration::from_secs(60);
+pub(crate) const IDLE: Duration = Duration::from_secs(60);
 
 /// Time for which a helper takes orders. After that the next helper is made. It uses the configuration as the spawner has read
 /// it by then, and the user's groups of that time.
-const LIFE: Duration = super::OLD;
+const LIFE: Duration = crate::owners::OLD;
 
 /// The state of a helper.
 struct Helper<'r> {
@@ -79,7 +85,7 @@ struct Helper<'r> {
 ///
 /// # Errors
 /// The process could not become the user, and has started nothing. The error is a sentence for the log.
-pub(super) fn run_helper(
+pub(crate) fn run_helper(
     remit: &Remit,
     uid: u32,
     (socket, host): (OwnedFd, Option<WorkerProgram>),

@@ -1,15 +1,15 @@
 //! Remits that the spawner has read in the configuration, for programs that may be started now.
 
-use super::{OLD, Remit};
+use crate::owners::{OLD, Remit};
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
 /// Remits by digest. The time is set for a remit that is no longer configured, and says since when.
 #[derive(Default)]
-pub(super) struct ConfiguredRemits(HashMap<u64, (Arc<Remit>, Option<Instant>)>);
+pub(crate) struct ConfiguredRemits(HashMap<u64, (Arc<Remit>, Option<Instant>)>);
 
 impl ConfiguredRemits {
     /// Installs the remits of a new configuration. Requests that began before may still use the old remits for a while.
-    pub(super) fn replace(&mut self, remits: Vec<Arc<Remit>>, now: Instant) {
+    pub(crate) fn replace(&mut self, remits: Vec<Arc<Remit>>, now: Instant) {
         for (_, since) in self.0.values_mut() {
             since.get_or_insert(now);
         }
@@ -17,7 +17,7 @@ impl ConfiguredRemits {
         self.0.extend(new);
     }
 
-    pub(super) fn get(&mut self, digest: u64, now: Instant) -> Option<Arc<Remit>> {
+    pub(crate) fn get(&mut self, digest: u64, now: Instant) -> Option<Arc<Remit>> {
         let is_old = |since: Instant| now.saturating_duration_since(since) >= OLD;
         self.0.retain(|_, (_, since)| !since.is_some_and(is_old));
         self.0.get(&digest).map(|(remit, _)| remit.clone())
@@ -28,8 +28,7 @@ impl ConfiguredRemits {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::*;
-    use crate::owners::tests::remit;
+    use crate::spawner::{configured::*, tests::remit};
 
     #[test]
     fn what_was_configured_is_forgotten_after_a_while() {

@@ -13,32 +13,32 @@ const MOST: usize = 64;
 
 /// The answer to the order with this number. The server waits for the answer until a deadline.
 #[derive(Debug)]
-pub(super) struct UntoldAnswer {
-    pub(super) number: u32,
-    pub(super) by: Deadline,
-    pub(super) answer: OrderAnswer,
-    pub(super) fds: Vec<OwnedFd>,
+pub(crate) struct UntoldAnswer {
+    pub(crate) number: u32,
+    pub(crate) by: Deadline,
+    pub(crate) answer: OrderAnswer,
+    pub(crate) fds: Vec<OwnedFd>,
 }
 
 /// The answers that wait to be sent.
 #[derive(Debug, Default)]
-pub(super) struct UntoldAnswers(Vec<UntoldAnswer>);
+pub(crate) struct UntoldAnswers(Vec<UntoldAnswer>);
 
 impl UntoldAnswers {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.0.len() >= MOST
     }
 
-    pub(super) fn add_answer(&mut self, answer: UntoldAnswer) {
+    pub(crate) fn add_answer(&mut self, answer: UntoldAnswer) {
         self.0.push(answer);
     }
 
     /// Sends the answers that the server still waits for. Does not block if the server does not read.
-    pub(super) fn send_waiting(&mut self, socket: BorrowedFd<'_>) {
+    pub(crate) fn send_waiting(&mut self, socket: BorrowedFd<'_>) {
         self.0.retain(|told| {
             let fds: Vec<_> = told.fds.iter().map(AsFd::as_fd).collect();
             let answer = told.answer.encode(told.number);

@@ -4,28 +4,38 @@
 //! One thread does all of this, so it waits only for its sockets and its children. Another process does the work that may take
 //! long (`Errand`).
 
-use super::{
-    Layout, Remit,
-    cgroups::Cgroups,
-    coded,
-    configured::ConfiguredRemits,
-    errand::{self, Errand, ErrandEvent, ErrandKind},
-    fork::fork_process,
-    helper,
-    made::{HelperProcess, MadeHelpers, reap_by_pid},
-    successor::{SpawnerBackend, Upgrade},
-    untold::{UntoldAnswer, UntoldAnswers},
-};
+mod configured;
+mod fork;
+mod made;
+mod successor;
+#[cfg(test)]
+pub(crate) mod tests;
+mod untold;
+
+pub use successor::SpawnerBackend;
+
 use crate::{
     NamelessListener,
     claims::MarkRange,
+    helper::{
+        self,
+        errand::{self, Errand, ErrandEvent, ErrandKind},
+    },
     leftover::{children, mark_of},
+    owners::{Layout, Remit, cgroups::Cgroups, coded},
     remote::{
         deadline::{Deadline, to_timespec},
         message::{Order, OrderAnswer, receive_message},
         shortage::{is_short, pause_for_shortage},
     },
     sandbox::kernel,
+    spawner::{
+        configured::ConfiguredRemits,
+        fork::fork_process,
+        made::{HelperProcess, MadeHelpers, reap_by_pid},
+        successor::Upgrade,
+        untold::{UntoldAnswer, UntoldAnswers},
+    },
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},

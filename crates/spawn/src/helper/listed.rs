@@ -4,18 +4,18 @@ use crate::{error::StartStage, remote::message::ProgramReport, sandbox::ListedFi
 use std::io::{self, ErrorKind};
 
 /// Report for a helper whose listed files were replaced. The server must ask the next helper.
-pub(super) const STALE: ProgramReport = ProgramReport::Failed(StartStage::Helper, libc::ESTALE);
+pub(crate) const STALE: ProgramReport = ProgramReport::Failed(StartStage::Helper, libc::ESTALE);
 
 /// The files and folders that a helper's sandbox lists.
 #[derive(Default)]
-pub(super) struct ListedFiles {
+pub(crate) struct ListedFiles {
     watch: Option<ListedFileWatch>,
     replaced: bool,
 }
 
 impl ListedFiles {
     /// Watches the list of a strict sandbox. Without a watch, logs the reason.
-    pub(super) fn from_watch(watch: io::Result<ListedFileWatch>) -> Self {
+    pub(crate) fn from_watch(watch: io::Result<ListedFileWatch>) -> Self {
         if let Err(e) = &watch {
             // Root makes each helper, so root's limits apply (inotify(7)).
             let limit = match e.kind() {
@@ -34,17 +34,17 @@ impl ListedFiles {
     }
 
     /// Returns the descriptor that becomes readable when it is time to [`check_replaced`](Self::check_replaced).
-    pub(super) fn file_watch(&self) -> Option<&ListedFileWatch> {
+    pub(crate) fn file_watch(&self) -> Option<&ListedFileWatch> {
         self.watch.as_ref()
     }
 
     /// Whether a listed file is known to be replaced. If so, this helper starts nothing.
-    pub(super) fn are_replaced(&self) -> bool {
+    pub(crate) fn are_replaced(&self) -> bool {
         self.replaced
     }
 
     /// Checks whether listed files were replaced.
-    pub(super) fn check_replaced(&mut self) {
+    pub(crate) fn check_replaced(&mut self) {
         self.replaced |= self
             .watch
             .as_ref()
@@ -52,7 +52,7 @@ impl ListedFiles {
     }
 
     /// Returns the report for a program that was not started.
-    pub(super) fn refusal(&mut self, why: ProgramReport) -> ProgramReport {
+    pub(crate) fn refusal(&mut self, why: ProgramReport) -> ProgramReport {
         self.check_replaced();
         if self.replaced { STALE } else { why }
     }

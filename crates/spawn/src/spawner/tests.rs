@@ -2,14 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::{
-    Deadline, Layout, Remit, RunsAs, SpawnerBackend, Terms, modules, program::CheckedProgram,
-    remit::ModuleTerms, successor::Upgrade,
-};
+use crate::owners::{Deadline, Layout, Remit, RunsAs, Terms, remit::ModuleTerms};
 use crate::{
     Child, Direct, EnvBlock, Limits, Priority, Sandbox, Start,
+    helper::{modules, program::CheckedProgram},
     identity::User,
     remote::message::{HelperOrder, StartOrder},
+    spawner::successor::{SpawnerBackend, Upgrade},
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -32,7 +31,7 @@ fn uid() -> u32 {
     crate::identity::effective_uid()
 }
 
-pub(super) fn remit(path: impl AsRef<Path>) -> Remit {
+pub(crate) fn remit(path: impl AsRef<Path>) -> Remit {
     let user = User {
         name: c"daemon".into(),
         uid: uid(),

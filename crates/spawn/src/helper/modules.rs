@@ -1,9 +1,10 @@
 //! The worker that runs the WebAssembly modules of a route, as the route's user: `galgo-wasm`, which the spawner has opened.
 //! The worker's settings come from the configuration only.
 
-use super::remit::Remit;
 use crate::{
-    Child, Direct, EnvBlock, Limits, Sandbox, Start, remote::message::StartOrder,
+    Child, Direct, EnvBlock, Limits, Sandbox, Start,
+    owners::remit::{MODULES, Remit},
+    remote::message::StartOrder,
     sandbox::ForWorker,
 };
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -14,14 +15,11 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-/// Name of the worker in an order to a helper. No program has this path.
-pub const MODULES: &str = "modules";
-
 /// The program that runs modules, opened by the spawner for a helper, or the reason why it could not be opened.
-pub(super) type WorkerProgram = Result<OwnedFd, String>;
+pub(crate) type WorkerProgram = Result<OwnedFd, String>;
 
 /// Returns the access that a strict sandbox leaves to the worker.
-pub(super) fn worker_access<'a>(
+pub(crate) fn worker_access<'a>(
     remit: &'a Remit,
     host: Option<&'a WorkerProgram>,
 ) -> Option<ForWorker<'a>> {
@@ -35,7 +33,7 @@ pub(super) fn worker_access<'a>(
 }
 
 /// Whether an order asks for the worker of modules. Such an order holds nothing else.
-pub(super) fn asks_for_modules(order: &StartOrder) -> bool {
+pub(crate) fn asks_for_modules(order: &StartOrder) -> bool {
     order.program.as_bytes() == MODULES.as_bytes()
 }
 
@@ -43,7 +41,7 @@ pub(super) fn asks_for_modules(order: &StartOrder) -> bool {
 ///
 /// # Errors
 /// A sentence for the server.
-pub(super) fn resolve_worker<'h>(
+pub(crate) fn resolve_worker<'h>(
     order: &StartOrder,
     remit: &Remit,
     host: Option<&'h WorkerProgram>,
@@ -69,7 +67,7 @@ fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
 
 /// Starts the worker. Resource limits of a process would apply to all instances together, so the worker itself applies them to
 /// each instance, as far as they can be. The limits of a control group apply to all instances.
-pub(super) fn start_worker(
+pub(crate) fn start_worker(
     direct: &mut Direct,
     remit: &Remit,
     (host, setup): (&OwnedFd, OwnedFd),

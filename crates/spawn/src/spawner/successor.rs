@@ -6,10 +6,10 @@
 //! tells the spawner directly when it serves. Until then the spawner ends the successor if the server asks for that, if the
 //! server ends, or if the successor takes too long.
 
-use super::remit::Remit;
 use crate::{
     Child,
     exit::{Status, reap_process},
+    owners::remit::Remit,
     remote::message::socket_pair,
     words::describe_status,
 };
@@ -72,7 +72,7 @@ pub trait SpawnerBackend {
 
 /// The upgrade: only one runs at a time, and none is started after an upgrade that has succeeded.
 #[derive(Debug, Default)]
-pub(super) struct Upgrade {
+pub(crate) struct Upgrade {
     /// The successor, while it runs.
     server: Option<SuccessorProcess>,
     /// A successor serves, or has served.
@@ -107,7 +107,7 @@ impl Upgrade {
     ///
     /// # Errors
     /// A sentence for the log.
-    pub(super) fn start_successor(
+    pub(crate) fn start_successor(
         &mut self,
         host: &mut impl SpawnerBackend,
         now: Instant,
@@ -144,29 +144,29 @@ impl Upgrade {
     }
 
     /// Returns the descriptors to poll. If any of them is readable, there is work for [`check_successor`](Self::check_successor).
-    pub(super) fn descriptors(&self) -> impl Iterator<Item = &OwnedFd> {
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = &OwnedFd> {
         let server = self.server.iter();
         server.flat_map(|server| std::iter::once(&server.pidfd).chain(&server.tells))
     }
 
     /// Returns how long the successor may still take until it serves.
-    pub(super) fn time_left(&self, now: Instant) -> Option<Timespec> {
+    pub(crate) fn time_left(&self, now: Instant) -> Option<Timespec> {
         let server = self.server.as_ref().filter(|_| !self.serves)?;
         Timespec::try_from(server.until.saturating_duration_since(now)).ok()
     }
 
     /// Whether `pid` is the successor.
-    pub(super) fn is_successor(&self, pid: Pid) -> bool {
+    pub(crate) fn is_successor(&self, pid: Pid) -> bool {
         self.server.as_ref().is_some_and(|server| server.pid == pid)
     }
 
     /// Whether a successor runs, or has served.
-    pub(super) fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         self.serves || self.server.is_some()
     }
 
     /// Checks on the successor. Returns whether it was killed, and may have left other processes.
-    pub(super) fn check_successor(&mut self, now: Instant) -> bool {
+    pub(crate) fn check_successor(&mut self, now: Instant) -> bool {
         let Some(server) = &mut self.server else {
             return false;
         };
@@ -197,7 +197,7 @@ impl Upgrade {
     }
 
     /// Ends the successor unless it serves. Returns a sentence about its end.
-    pub(super) fn end_successor(&mut self, now: Instant) -> String {
+    pub(crate) fn end_successor(&mut self, now: Instant) -> String {
         self.check_successor(now);
         match (&mut self.server, self.ended) {
             _ if self.serves => "another galgo has taken over already".into(),

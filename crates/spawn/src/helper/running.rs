@@ -1,8 +1,8 @@
 //! The helper's side of a running program: reports to the server, and signals from it.
 
-use super::listed::ListedFiles;
 use crate::{
     Child, Direct, LaunchOutcome, StartError,
+    helper::listed::ListedFiles,
     remote::{
         connection::HelperEnd,
         message::{ProgramReport, priority_from_byte},
@@ -24,9 +24,9 @@ const SOON: Duration = Duration::from_millis(5);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A running program and its connection.
-pub(super) struct SupervisedProgram {
+pub(crate) struct SupervisedProgram {
     child: Child,
-    pub(super) socket: HelperEnd,
+    pub(crate) socket: HelperEnd,
     told: ReportedState,
 }
 
@@ -42,7 +42,7 @@ enum ReportedState {
 }
 
 /// The new state of a program.
-pub(super) enum ProgramEvent {
+pub(crate) enum ProgramEvent {
     Goes,
     /// The program has ended without leftover processes: its connection is free.
     Ended,
@@ -58,7 +58,7 @@ impl ProgramEvent {
 
 impl SupervisedProgram {
     /// Supervises a program that was just launched.
-    pub(super) fn from_launch(child: Child, socket: HelperEnd) -> Self {
+    pub(crate) fn from_launch(child: Child, socket: HelperEnd) -> Self {
         Self {
             child,
             socket,
@@ -67,7 +67,7 @@ impl SupervisedProgram {
     }
 
     /// Supervises a template's child that was already reported as running.
-    pub(super) fn from_template_child((child, socket): (Child, HelperEnd)) -> Self {
+    pub(crate) fn from_template_child((child, socket): (Child, HelperEnd)) -> Self {
         Self {
             child,
             socket,
@@ -75,7 +75,7 @@ impl SupervisedProgram {
         }
     }
 
-    pub(super) fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
+    pub(crate) fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
         fds.push(PollFd::new(&self.socket, PollFlags::IN));
         if self.told != ReportedState::Ended {
             fds.push(PollFd::new(&self.child, PollFlags::IN));
@@ -83,7 +83,7 @@ impl SupervisedProgram {
     }
 
     /// Returns the time until there is something to report or to check, even without an event.
-    pub(super) fn time_left(&self) -> Duration {
+    pub(crate) fn time_left(&self) -> Duration {
         match self.told {
             ReportedState::Nothing(since) => SOON.saturating_sub(since.elapsed()),
             ReportedState::Runs => Duration::MAX,
@@ -93,7 +93,7 @@ impl SupervisedProgram {
 
     /// Handles events of the program. `ready` says which descriptors of [`wait_for`](Self::wait_for) are ready. `own_ids`: the
     /// server knows the program by another number.
-    pub(super) fn handle_events(
+    pub(crate) fn handle_events(
         &mut self,
         ready: &mut impl Iterator<Item = bool>,
         direct: &mut Direct,
@@ -199,12 +199,12 @@ impl SupervisedProgram {
 
 /// Reports that a program runs. Returns whether the server can still hear it. `own_ids`: the server knows the program by
 /// another number, which the pidfd tells.
-pub(super) fn tell_start(socket: &HelperEnd, child: &Child, own_ids: bool) -> bool {
+pub(crate) fn tell_start(socket: &HelperEnd, child: &Child, own_ids: bool) -> bool {
     let named: Vec<_> = own_ids.then(|| child.as_fd()).into_iter().collect();
     socket.send_report(&ProgramReport::Started(child.pid()).encode(), &named)
 }
 
 /// Converts the error of a start into a report.
-pub(super) fn failure_report(e: &StartError) -> ProgramReport {
+pub(crate) fn failure_report(e: &StartError) -> ProgramReport {
     ProgramReport::Failed(e.stage, e.source.raw_os_error().unwrap_or_default())
 }

@@ -13,5 +13,5 @@
 //! 3. `templates`: the helper's side
 //! 4. `waiting`: the children at the helper
 
-pub(super) mod templates;
+pub(crate) mod templates;
 mod waiting;

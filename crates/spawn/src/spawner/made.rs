@@ -4,8 +4,7 @@
 //! (`known`), and has programs in others up to `max_running`. A server under an attacker's control asks for as many as it
 //! likes. Each costs memory, descriptors and a process id, so beyond these limits the answer is "not now", as in a shortage.
 
-use super::{helper::IDLE, known::HelperKey};
-use crate::exit::ENDED;
+use crate::{exit::ENDED, helper::IDLE, owners::known::HelperKey};
 use rustix::process::{Pid, Signal, WaitId, kill_process, waitid};
 use std::{
     os::fd::OwnedFd,
@@ -41,23 +40,23 @@ impl MostHelpers {
 
 /// A running helper.
 #[derive(Debug)]
-pub(super) struct HelperProcess {
-    pub(super) key: HelperKey,
-    pub(super) pid: Pid,
-    pub(super) pidfd: OwnedFd,
-    pub(super) group: Option<PathBuf>,
-    pub(super) since: Instant,
+pub(crate) struct HelperProcess {
+    pub(crate) key: HelperKey,
+    pub(crate) pid: Pid,
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) group: Option<PathBuf>,
+    pub(crate) since: Instant,
 }
 
 /// The running helpers.
 #[derive(Debug)]
-pub(super) struct MadeHelpers {
+pub(crate) struct MadeHelpers {
     running: Vec<HelperProcess>,
     most: MostHelpers,
 }
 
 impl MadeHelpers {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             running: Vec::new(),
             most: MostHelpers::for_processors(available_parallelism().map_or(1, usize::from)),
@@ -68,7 +67,7 @@ impl MadeHelpers {
     ///
     /// # Errors
     /// There are too many helpers. The error is a sentence for the log.
-    pub(super) fn check_limits(
+    pub(crate) fn check_limits(
         &self,
         key: HelperKey,
         begun: impl Iterator<Item = HelperKey>,
@@ -98,16 +97,16 @@ impl MadeHelpers {
         ))
     }
 
-    pub(super) fn add_helper(&mut self, helper: HelperProcess) {
+    pub(crate) fn add_helper(&mut self, helper: HelperProcess) {
         self.running.push(helper);
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &HelperProcess> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &HelperProcess> {
         self.running.iter()
     }
 
     /// Reaps helpers that have ended. Returns their control groups.
-    pub(super) fn reap_ended(&mut self) -> Vec<PathBuf> {
+    pub(crate) fn reap_ended(&mut self) -> Vec<PathBuf> {
         let ended = self
             .running
             .extract_if(.., |helper| reap_by_pid(helper.pid));
@@ -115,7 +114,7 @@ impl MadeHelpers {
     }
 
     /// Kills all helpers. Returns their control groups.
-    pub(super) fn kill_all(&mut self) -> Vec<PathBuf> {
+    pub(crate) fn kill_all(&mut self) -> Vec<PathBuf> {
         let killed = self.running.drain(..).inspect(|helper| {
             let _ = kill_process(helper.pid, Signal::KILL);
         });
@@ -124,7 +123,7 @@ impl MadeHelpers {
 }
 
 /// Reaps a child that has ended. Returns whether it is gone.
-pub(super) fn reap_by_pid(pid: Pid) -> bool {
+pub(crate) fn reap_by_pid(pid: Pid) -> bool {
     !matches!(waitid(WaitId::Pid(pid), ENDED), Ok(None))
 }
 
@@ -132,7 +131,7 @@ pub(super) fn reap_by_pid(pid: Pid) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::*;
+    use crate::spawner::made::*;
     use rustix::process::{PidfdFlags, getpid, pidfd_open};
     use std::iter;
 
