@@ -23,14 +23,14 @@ pub(super) fn find_gaps(config: &Config) -> Vec<String> {
              container, or in SystemCallFilter= of the service",
         ),
         (!scopes).then_some(
-            "this kernel cannot keep programs apart (Landlock's scopes, Linux 6.12): they can signal and kill the server and \
-             each other, and look into each other",
+            "this kernel cannot isolate programs (needs Landlock's scopes, Linux 6.12): programs can signal and kill the server and \
+             each other, and inspect each other",
         ),
         (kernel().landlock == 0 && hides_files(config)).then_some(
-            "this kernel cannot hide files from the server (Landlock, Linux 5.13): it sees all that its user may",
+            "this kernel cannot hide files from the server (needs Landlock, Linux 5.13): the server can use every file that its user can",
         ),
         (!sandbox::is_available()).then_some(
-            "this kernel cannot refuse system calls (seccomp): programs may make every call that their user may",
+            "this kernel cannot refuse system calls (needs seccomp): programs can make every call that their user can",
         ),
     ];
     let of_kernel = of_kernel.into_iter().flatten().map(String::from);
@@ -80,13 +80,13 @@ fn gaps_of(
     let any = |of: fn(&CgiOptions) -> bool| group.options.iter().any(|options| of(options));
     let apart = if any(|o| o.sandbox == Sandbox::Off) {
         Some(
-            "sandbox = \"off\": its programs can signal and kill the server and each other, look into each other, and make \
+            "sandbox = \"off\": its programs can signal and kill the server and each other, inspect each other, and make \
              every system call",
         )
     } else {
         any(|o| !o.no_new_privs).then_some(if root || !scopes { "no_new_privs = false: its programs may make every system call" } else { 
-                "its programs are not kept apart, for that takes no_new_privs = true or root: they can signal and kill the \
-                 server and each other, look into each other, and make every system call"
+                "its programs are not isolated, because that needs no_new_privs = true or root: they can signal and kill the \
+                 server and each other, inspect each other, and make every system call"
              })
     };
     let strict = group.options.iter().find_map(|o| o.strict.as_ref());
@@ -100,13 +100,13 @@ fn gaps_of(
         ),
         (strict.is_some() && effective_uid() == 0 && !kernel().namespaces).then_some(
             "a strict sandbox without namespaces, which the kernel or a container refuses (unshare(2), mount(2)): /tmp, shared \
-             memory and the numbers of processes are the machine's",
+             memory and process IDs are the machine's",
         ),
         (loopback && !kernel().networks).then_some(
-            "network = \"loopback\" takes root, which makes networks: its programs have none at all",
+            "network = \"loopback\" needs root to create a network: its programs have no network at all",
         ),
         (any(|o| o.limits.cpu_percent.is_some()) && !limit_held).then_some(
-            "`cpu` in percent takes a control group of its own: `user` or a strict sandbox on the route, and Delegate=yes in the unit \
+            "`cpu` in percent needs a control group: set `user` or a strict sandbox on the route, and Delegate=yes in the unit \
              of the service. Its programs have no such limit",
         ),
     ];
@@ -147,7 +147,7 @@ pub(super) fn describe_enforcement(options: &CgiOptions) -> String {
     };
     let kernel = kernel();
     let files = match kernel.landlock {
-        0 => "files not kept",
+        0 => "files not restricted",
         _ => "files by Landlock",
     };
     let own = if kernel.namespaces {
@@ -162,7 +162,7 @@ pub(super) fn describe_enforcement(options: &CgiOptions) -> String {
     let calls = if kernel.filters {
         "system calls by seccomp"
     } else {
-        "system calls not kept"
+        "system calls not restricted"
     };
     format!(
         " ({files}, {own}, network {}, {calls})",
@@ -180,15 +180,15 @@ pub(super) fn describe_start(
         remit.user_for_owner(file_owner(program))
     });
     let ends = match (remit, options.limits.may_stay) {
-        (_, true) => "goes on",
-        (None, false) => "is ended by the server",
+        (_, true) => "keep running",
+        (None, false) => "are killed by the server",
         (Some(_), false) if options.strict.is_some() && kernel().namespaces => {
-            "is ended by its helper, and by the kernel where that ends"
+            "are killed by their helper, and by the kernel if the helper ends"
         }
-        (Some(_), false) => "is ended by its helper",
+        (Some(_), false) => "are killed by their helper",
     };
     format!(
-        "runs as {}, sandbox = {:?}{}; what it leaves running {ends}{}",
+        "runs as {}, sandbox = {:?}{}; leftover processes {ends}{}",
         describe_user(uid),
         options.sandbox_name(),
         describe_enforcement(options),

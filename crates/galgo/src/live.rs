@@ -85,7 +85,7 @@ async fn write_programs(
         }
         none = false;
         if *room == 0 {
-            html.push_str("<li>and more: <code>galgo check</code> looks at all</li>\n");
+            html.push_str("<li>and more: <code>galgo check</code> shows all</li>\n");
             break;
         }
         *room -= 1;

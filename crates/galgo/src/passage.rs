@@ -41,7 +41,7 @@ impl Unanswered {
         match self {
             Self::Fault(fault) => fault,
             Self::LocalRedirect(_) | Self::OtherTarget(_) => Fault::Script(format!(
-                "more than {MAX_LOCAL_REDIRECTS} local redirects in a row: the programs, or paths of `try`, lead to each other"
+                "more than {MAX_LOCAL_REDIRECTS} local redirects in a row: the programs, or paths of `try`, redirect to each other"
             )),
         }
     }
@@ -205,7 +205,7 @@ async fn answer_with_named<'a>(
     };
     match named.file {
         Some(file) if is_missing && !programs => Err(Fault::Refused(format!(
-            "the front server means the file {:?}, which lies in no folder of a `cgi` route",
+            "the front server asks for the file {:?}, which no folder of a `cgi` route contains",
             String::from_utf8_lossy(&file)
         ))
         .into()),
@@ -231,7 +231,7 @@ async fn answer_by_route<'a>(
     let Some(found) = found else {
         cx.steps.set(None);
         cx.dispatch
-            .note(|trace| trace.note("route", "none answers"));
+            .note(|trace| trace.note("route", "none matches"));
         let page = Box::pin(live::answer(site, request, head)).await;
         return page.ok_or_else(|| Fault::NotFound.into());
     };
@@ -285,7 +285,7 @@ async fn try_paths(
     let (target, is_found) = match tried {
         Tried::AsItIs => return Ok(None),
         Tried::Status(status) => {
-            let note = |trace: &Trace| trace.note("try", "none of its paths is there");
+            let note = |trace: &Trace| trace.note("try", "none of its paths exists");
             cx.dispatch.note(note);
             let (context, response) = (cx.dispatch.context(), Response::new(status));
             return Ok(Some(status::add_page(context, request, response, None)));

@@ -134,7 +134,7 @@ pub(crate) fn program_url(route: &Route, cgi: &Cgi, file: &Path) -> Option<Vec<u
     Some(url)
 }
 
-/// Checks one file. `None`: no request reaches it (a dotfile, an editor's backup, a name that the route does not answer).
+/// Checks one file. `None`: no URL reaches it (a dotfile, an editor's backup, a name that the route does not answer).
 pub(crate) fn examine_file(
     config: &Config,
     route: &Route,

@@ -73,7 +73,7 @@ impl Trace {
     pub(crate) fn note_fault(&self, fault: &Fault) {
         match (self.current.take(), fault) {
             (None, _) => {}
-            (Some(step), Fault::NotFound) => self.note(step, "none is there"),
+            (Some(step), Fault::NotFound) => self.note(step, "not found"),
             (Some(step), fault) => self.note(step, fault),
         }
     }
@@ -117,7 +117,7 @@ impl Trace {
             self.note("access_log", to);
         }
         if route.rate_limit.is_some() {
-            self.note("rate_limit", "beyond it 429");
+            self.note("rate_limit", "429 above the limit");
         }
     }
 
@@ -139,10 +139,10 @@ impl Trace {
     ) -> AccessDecision {
         let (method, from) = (head.method.as_str(), &link.remote);
         let says = match &decision {
-            AccessDecision::Allowed | AccessDecision::Trusted => format!("{from} may ask"),
-            AccessDecision::NeedsPassword => format!("{from} may ask with a password"),
-            AccessDecision::OtherMethod(_) => format!("not by {method}"),
-            AccessDecision::Denied(_) => format!("{from} may not ask"),
+            AccessDecision::Allowed | AccessDecision::Trusted => format!("{from} is allowed"),
+            AccessDecision::NeedsPassword => format!("{from} is allowed with a password"),
+            AccessDecision::OtherMethod(_) => format!("{method} is not allowed"),
+            AccessDecision::Denied(_) => format!("{from} is denied"),
         };
         if steps.access.is_some() {
             self.note("access", says);
@@ -152,7 +152,7 @@ impl Trace {
                 let file = words::escape_path(passwords.path());
                 self.note(
                     "passwords",
-                    format!("a user of {file} must show one, else 401"),
+                    format!("401 without the password of a user of {file}"),
                 );
                 self.is_guarded.set(true);
                 AccessDecision::Trusted
@@ -172,7 +172,7 @@ impl Trace {
             .authorizer_program()
             .map(|cgi| words::escape_path(cgi.root.path()));
         let who = program.unwrap_or_else(|| "its application".to_owned());
-        let says = format!("{who} is asked; what follows is for those whom it allows");
+        let says = format!("{who} decides; the next lines apply if it allows the request");
         self.note("authorizer", says);
     }
 
@@ -183,8 +183,8 @@ impl Trace {
         let pairs = given.iter().map(|(name, value)| format!("{name}={value}"));
         let says = match (rules.len(), given.is_empty()) {
             (0, _) => return,
-            (1, true) => "its rule does not hold".to_owned(),
-            (n, true) => format!("none of its {n} rules holds"),
+            (1, true) => "its rule does not match".to_owned(),
+            (n, true) => format!("none of its {n} rules matches"),
             (_, false) => pairs.collect::<Vec<_>>().join(", "),
         };
         self.note("env_rules", says);
@@ -226,11 +226,11 @@ impl Trace {
             let most = cache.max_lifetime();
             self.note(
                 "cache",
-                format!("its answer may be another one's, at most {most:?} old"),
+                format!("the answer may come from the cache, at most {most:?} old"),
             );
         }
         if cgi.upgrade && !found.module {
-            self.note("upgrade", "it may answer 101, and has the connection then");
+            self.note("upgrade", "after a 101 response, the program has the connection");
         }
         Ok(self.answer_later())
     }
@@ -281,7 +281,7 @@ impl Trace {
             self.note_response("answer", response);
         }
         match pages.map(|pages| pages.replacement_page(response)) {
-            Some(_) if self.runs.get() => self.note("errors", "have pages, if it fails"),
+            Some(_) if self.runs.get() => self.note("errors", "replace the page of a failure"),
             Some(Some(path)) => self.note("errors", format!("the page is {path}")),
             Some(None) | None => {}
         }
@@ -306,7 +306,7 @@ impl Trace {
             self.note("cors", "other origins may read it");
         }
         if steps.compress.is_some() {
-            let says = "if the client takes a coding, and the type shrinks";
+            let says = "if the client accepts an encoding and the type is compressible";
             self.note("compress", says);
         }
     }

@@ -21,10 +21,10 @@ use crate::{
     wait::eventually,
 };
 
-const RELOADED: &str = "the configuration was read again";
-const NOT_RELOADED: &str = "the configuration of before stays in use";
-const UPGRADED: &str = "has taken over: this one ends";
-const NOT_UPGRADED: &str = "this galgo goes on serving";
+const RELOADED: &str = "reloaded the configuration";
+const NOT_RELOADED: &str = "still using the previous configuration";
+const UPGRADED: &str = "has taken over: this process ends";
+const NOT_UPGRADED: &str = "this process keeps serving";
 const LISTENING: &str = "listening on ";
 
 impl Site {

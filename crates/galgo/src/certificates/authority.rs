@@ -222,7 +222,7 @@ async fn respond_to_challenges(order: &mut Order, given: &mut Given<'_>) -> Done
             ChallengeType::TlsAlpn01
         };
         let Some(mut challenge) = authorization.challenge(kind.clone()) else {
-            let words = format!("the authority takes no proof by {kind:?}");
+            let words = format!("the authority offers no {kind:?} challenge");
             return Err(order_failure(FailureKind::Refused, words));
         };
         let key = challenge.key_authorization();

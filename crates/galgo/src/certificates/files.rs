@@ -9,7 +9,10 @@ use std::{
 
 use galgo_io::tls::{Certificate, format_date};
 use galgo_service::log::{ErrorLog, Level};
-use galgo_spawn::trusted_path::read_all;
+use galgo_spawn::{
+    identity::{effective_uid, user_name_of},
+    trusted_path::read_all,
+};
 use tokio::sync::watch;
 
 use super::{
@@ -88,7 +91,7 @@ impl WatchedCertificate {
         match self.load_certificate() {
             Ok(certificate) => {
                 let until = format_date(certificate.facts().not_after);
-                let words = format!("{file} was read again: it is valid until {until}");
+                let words = format!("reloaded {file}: the certificate is valid until {until}");
                 log.write(Level::Info, "tls", &words);
                 self.files.certificate = certificate;
                 self.files.version = now;
@@ -102,7 +105,7 @@ impl WatchedCertificate {
             }
             Err(why) => {
                 if !std::mem::replace(&mut self.said, true) {
-                    let words = format!("{file}: what was read before stays in use: {why}");
+                    let words = format!("{file}: still using the previous certificate: {why}");
                     log.write(Level::Warn, "tls", &words);
                 }
                 false
@@ -129,7 +132,8 @@ fn read_pem(file: &Path) -> Result<Vec<u8>, String> {
     read_all(file).map_err(|e| match e.kind() {
         // Root could read the file at the start.
         io::ErrorKind::PermissionDenied => format!(
-            "this user may not read {}: restart galgo when it was replaced",
+            "user {} cannot read {}: restart galgo if the file was replaced",
+            user_name_of(effective_uid()),
             file.display()
         ),
         _ => format!("{}: {e}", file.display()),

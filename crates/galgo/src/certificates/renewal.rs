@@ -173,10 +173,10 @@ impl Renewal {
         match read {
             Ok((pem, certificate)) => {
                 if let Err(words) = store.store_certificate(host, &pem) {
-                    let lost = format!("{words}: after a restart it is ordered again");
+                    let lost = format!("{words}. After a restart, galgo orders the certificate again");
                     self.log.write(Level::Error, "tls", &lost);
                 }
-                self.install_certificate(work, host, certificate, "came");
+                self.install_certificate(work, host, certificate, "was issued");
             }
             Err(failure) => self.record_failure(host, &failure),
         }
@@ -202,7 +202,7 @@ impl Renewal {
         let Some(newer) = newer else {
             return false;
         };
-        self.install_certificate(work, host, newer, "was stored by another server");
+        self.install_certificate(work, host, newer, "was stored by another galgo server");
         true
     }
 
@@ -214,7 +214,7 @@ impl Renewal {
         how: &str,
     ) {
         let until = format_date(certificate.facts().not_after);
-        let words = format!("the certificate of {host} {how}: it is valid until {until}");
+        let words = format!("the certificate of {host} {how}: valid until {until}");
         self.log.write(Level::Info, "tls", &words);
         let known = HostRenewal {
             not_before: Some(SystemTime::now() + plan::min_keep_time(certificate.facts())),
@@ -244,7 +244,7 @@ impl Renewal {
             .as_ref()
             .map_or("", |automatic| &automatic.authority);
         let words = format!(
-            "no certificate for {host}: {}; {authority} is asked again in {} s",
+            "no certificate for {host}: {}; next try at {authority} in {} s",
             failure.words,
             pause.as_secs()
         );
@@ -256,7 +256,7 @@ impl Renewal {
 /// Returns the authority's certificate, if it is the certificate that was ordered.
 fn usable(pem: &str, host: &str) -> Result<Certificate, OrderFailure> {
     let wrong = |words: String| {
-        let words = format!("what the authority sent is of no use: {words}");
+        let words = format!("the authority sent an unusable certificate: {words}");
         order_failure(FailureKind::Refused, words)
     };
     let read = Certificate::from_pem(pem.as_bytes(), pem.as_bytes()).map_err(wrong)?;

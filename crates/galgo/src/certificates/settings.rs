@@ -45,10 +45,10 @@ pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 pub fn public_host(typed: &str) -> Result<String, &'static str> {
     let host = typed.to_ascii_lowercase();
     if host.starts_with("*.") {
-        return Err("takes a proof in the DNS, which galgo cannot give: name each host");
+        return Err("needs a DNS challenge, which galgo does not support: name each host");
     }
     if host.parse::<std::net::IpAddr>().is_ok() {
-        return Err("is an address: name a host");
+        return Err("is an IP address: write a host name");
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let label = |label: &str| {
@@ -60,7 +60,7 @@ pub fn public_host(typed: &str) -> Result<String, &'static str> {
     if host.len() <= 253 && host.split('.').all(label) {
         Ok(host)
     } else {
-        Err("is no host: write it as in \"www.example.org\" (punycode: \"xn--…\")")
+        Err("is not a host name: write it as in \"www.example.org\" (punycode: \"xn--…\")")
     }
 }
 

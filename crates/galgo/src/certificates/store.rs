@@ -70,7 +70,7 @@ impl Store {
         };
         let folder = made.map_err(|e| {
             let path = path.display();
-            format!("certificates cannot be stored in {path}: {e}. Name another folder: `state` under [tls] automatic")
+            format!("cannot store certificates in {path}: {e}. Set another folder: `state` under [tls] automatic")
         })?;
         Ok(Self { folder, path })
     }
@@ -162,7 +162,7 @@ impl Store {
     pub(super) fn store_certificate(&self, host: &str, pem: &str) -> Result<(), String> {
         let name = file_of(host);
         let kept = self.write(&name, pem.as_bytes());
-        kept.map_err(|e| format!("{} cannot be written: {e}", self.path.join(&name).display()))
+        kept.map_err(|e| format!("cannot write {}: {e}", self.path.join(&name).display()))
     }
 }
 
@@ -238,7 +238,7 @@ fn make_for(all: &Path, name: &str, user: &Identity) -> io::Result<OwnedFd> {
     let above = open_trusted_folder(state)?;
     let all = open_or_create_folder(&above, "certificates")?;
     if fstat(&all)?.st_uid != 0 {
-        return Err(io::Error::other("its folder `certificates` is not root's"));
+        return Err(io::Error::other("root must own its folder `certificates`"));
     }
     fchmod(&all, Mode::RWXU)?;
     let own = open_or_create_folder(&all, name)?;
@@ -259,7 +259,7 @@ fn make_for(all: &Path, name: &str, user: &Identity) -> io::Result<OwnedFd> {
 
 /// Opens or creates a folder that only root can replace.
 fn open_trusted_folder(state: &Path) -> io::Result<OwnedFd> {
-    let others = || io::Error::other("another user than root can change where that path leads");
+    let others = || io::Error::other("users other than root can change this path");
     let place = trusted_path::locate_for_root(state)?.ok_or_else(others)?;
     if place.entry.is_none() {
         mkdirat(&place.folder, &place.name, Mode::from_raw_mode(0o755))?;

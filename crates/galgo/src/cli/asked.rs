@@ -49,7 +49,7 @@ pub(super) fn request(config: &Config, args: &UrlArgs, url: &str) -> Result<(Hea
         _ => {
             let shown = words::escape(url.as_bytes());
             return Err(format!(
-                "{shown} is no URL: write \"https://example.org/path\", or \"/path\""
+                "{shown} is not a URL: write \"https://example.org/path\", or \"/path\""
             ));
         }
     };
@@ -62,7 +62,7 @@ pub(super) fn request(config: &Config, args: &UrlArgs, url: &str) -> Result<(Hea
         if field.contains(['\r', '\n']) || !field.contains(':') {
             let shown = words::escape(field.as_bytes());
             return Err(format!(
-                "{shown} is no field: write --header \"User-Agent: curl\""
+                "{shown} is not a header field: write --header \"User-Agent: curl\""
             ));
         }
         text.push_str(&format!("{field}\r\n"));

@@ -34,7 +34,7 @@ pub(super) fn describe_certificates(config: &Config) -> Vec<SeenCertificate> {
                     None => (Severity::Fine, describe_certificate(&one)),
                 },
                 Ok(None) => {
-                    let words = "comes when the server runs: there is none yet";
+                    let words = "not issued yet: the server orders it when it runs";
                     (Severity::Note, words.to_owned())
                 }
                 Err(why) => (Severity::Warns, why),

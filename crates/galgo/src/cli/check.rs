@@ -177,13 +177,13 @@ impl<W: Write> CheckReport<W> {
         for name in names {
             let path = shorten_path(&sites.path.join(&name));
             if !is_folder_name(&name) {
-                let says = "is not the name of a host (lower case letters, digits and hyphens): nobody can ask for it";
+                let says = "is not a host name (lower case letters, digits and hyphens): galgo does not serve it";
                 self.report_line(Severity::Note, &path, says)?;
                 continue;
             }
             match sites.open_routes(&name, tracer.config()) {
                 Ok(routes) if routes.is_empty() => {
-                    let says = "has no public/ and no cgi-bin/: it is no host";
+                    let says = "has neither public/ nor cgi-bin/: galgo does not serve it";
                     self.report_line(Severity::Note, &path, says)?;
                 }
                 Ok(routes) => {
@@ -234,7 +234,7 @@ impl<W: Write> CheckReport<W> {
         let folder = galgo_service::spool::resolve_folder(&config.spool);
         let folder = folder.display();
         let says =
-            format!("no file can be made in {folder}: {e} (try: name another folder as `spool`)");
+            format!("cannot create a file in {folder}: {e} (try: set another folder as `spool`)");
         self.report_line(verdict, "spool", &says)
     }
 
@@ -382,7 +382,7 @@ fn kept_module(cgi: &Cgi, module: &Path) -> String {
         ));
     }
     if cgi.upgrade {
-        says.push("`upgrade` is for processes: no connection is given to it".to_owned());
+        says.push("`upgrade` has no effect, because the program is a WebAssembly module".to_owned());
     }
     if says.is_empty() {
         String::new()
@@ -400,16 +400,16 @@ fn warmth(cgi: &Cgi, seen: &Seen, load: impl FnOnce() -> Option<String>) -> Stri
     let kind = inspect::find_kind(&seen.path, seen.interpreter.as_deref());
     let obstacle = kind.as_ref().ok().and_then(|_| load());
     if let Some(why) = obstacle {
-        return format!("starts cold, for {why}; ");
+        return format!("starts cold, because {why}; ");
     }
     match kind {
-        Ok(kind) if kind.can_park() => "starts warm; parked, if it cannot be forked; ".into(),
+        Ok(kind) if kind.can_park() => "starts warm, or parked if it cannot be forked; ".into(),
         Ok(TemplateKind::Php) => match inspect::shares_memory(&seen.path) {
             Some(says) => format!("starts warm; {says}; "),
             None => "starts warm; ".into(),
         },
         Ok(_) => "starts warm; ".into(),
-        Err(Unfit { why, .. }) => format!("starts cold, for it {why}; "),
+        Err(Unfit { why, .. }) => format!("starts cold, because it {why}; "),
     }
 }
 

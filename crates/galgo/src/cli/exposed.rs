@@ -83,7 +83,7 @@ pub(super) fn find_exposed_files(
         } else if let Some(what) = files.and_then(|files| unusual(files, path, below))
             && ask(path, |trace| trace.is_sent())
         {
-            let says = format!("is {what}, and everybody may read it (try: move it away)");
+            let says = format!("is {what}, and anybody can read it (try: move it away)");
             add(Severity::Warns, says);
         }
     }
@@ -102,12 +102,12 @@ fn unusual(files: &Files, path: &Path, below: &Path) -> Option<&'static str> {
 /// Describes which files an .htaccess file denied to clients of Apache, and whether every client may read them here.
 fn htaccess(path: &Path, all: &[PathBuf], is_public: impl Fn(&Path) -> bool) -> (Severity, String) {
     let Ok(text) = std::fs::read_to_string(path) else {
-        let says = "galgo reads no .htaccess, and this one cannot be read: look at what it denied";
+        let says = "galgo ignores .htaccess files, and cannot read this one: check which files it denied";
         return (Severity::Warns, says.into());
     };
     let denials = denials(&text);
     if denials.is_empty() {
-        let says = "galgo reads no .htaccess; this one denies nothing";
+        let says = "galgo ignores .htaccess files; this one denies nothing";
         return (Severity::Note, says.into());
     }
     let folder = path.parent().unwrap_or(path);
@@ -121,7 +121,7 @@ fn htaccess(path: &Path, all: &[PathBuf], is_public: impl Fn(&Path) -> bool) -> 
     let what = what.join(", ");
     if public.is_empty() {
         let says = format!(
-            "galgo reads no .htaccess; this one denied {what}, which nobody gets here either"
+            "galgo ignores .htaccess files; this one denied {what}, and galgo does not serve that either"
         );
         return (Severity::Note, says);
     }
@@ -134,7 +134,7 @@ fn htaccess(path: &Path, all: &[PathBuf], is_public: impl Fn(&Path) -> bool) -> 
         more => format!(" and {more} more"),
     };
     let says = format!(
-        "galgo reads no .htaccess; this one denied {what}, and everybody gets {}{more} (try: move them away, or a route for each \
+        "galgo ignores .htaccess files; this one denied {what}, but galgo serves {}{more} (try: move them away, or add a route for each \
          with access = {{ deny = [\"all\"] }})",
         shown.join(", ")
     );

@@ -4,8 +4,8 @@ pub(super) const GALGO: &str = "\
 Examples:
   galgo serve                     this folder: its cgi-bin/ and public/
   galgo serve site -l [::]:8080   another folder, for everybody
-  galgo run cgi-bin/hello         what hello answers, without a server
-  galgo check                     what would fail here, and how to mend it
+  galgo run cgi-bin/hello         run hello without a server
+  galgo check                     what would fail here, and how to fix it
   galgo help serve                more about one command
 
 A new site:
@@ -21,11 +21,11 @@ Serve a folder of programs and files
 
 DIR/cgi-bin/ answers at /cgi-bin/, a process for each request, and DIR/public/
 answers at /. A program that is copied in is served with the next request, and
-nothing is restarted. Where DIR/galgo.toml exists, it says what is served.
+nothing is restarted. If DIR/galgo.toml exists, it sets the routes instead.
 SIGTERM and Ctrl-C let running requests finish; a second one ends at once.
-SIGHUP reads the configuration again, and no request is lost; where something is
-wrong with it, the old one stays in use. SIGUSR1 opens the log files again.
-SIGUSR2 has the binary that is there now take over, and no request is lost.
+SIGHUP reads the configuration again, and no request is lost. If it has errors,
+galgo keeps the previous one. SIGUSR1 opens the log files again.
+SIGUSR2 switches to the newly installed binary, and no request is lost.
 
 {usage-heading} {usage}
 
@@ -79,7 +79,7 @@ Say what is wrong with a configuration and its programs
 Looks at every program of every route: whether it is executable, its
 interpreter and shared libraries are there, its #! line is whole, and nobody
 else may replace it. Nothing is run. Each line is ok, warn, FAIL or note (what
-lies in a program folder and is no program), with a mend where there is one.
+lies in a program folder and is no program), with a fix if there is one.
 
 With --warm the programs are run, several times, by GET and by POST with a form
 that holds galgo=check: cold, and forked from a template (start = \"warm\"). What
@@ -105,9 +105,10 @@ Exit codes: 0 nothing would fail, 1 something would, or differs,
 pub(super) const PASSWD_PAGE: &str = "\
 Set the password of a user in an htpasswd file
 
-FILE is what `passwords` names in galgo.toml; it is made where there is none. The
-password is asked for, or is the first line of standard input where that is no
-terminal. A server that runs uses it from the next request on.
+FILE is the file that `passwords` names in galgo.toml. galgo creates it if it
+does not exist. galgo asks for the password, or reads the first line of standard
+input if that is not a terminal. A running server uses the new password from the
+next request on.
 
 {usage-heading} {usage}
 

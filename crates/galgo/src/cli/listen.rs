@@ -139,9 +139,9 @@ mod tests {
     #[test]
     fn what_is_neither_is_refused() {
         for (text, want) in [
-            ("https://example.org:8443", "is no host"),
-            ("https://example.org/a", "is no host"),
-            ("https://*.example.org", "takes a proof in the DNS"),
+            ("https://example.org:8443", "is not a host name"),
+            ("https://example.org/a", "is not a host name"),
+            ("https://*.example.org", "needs a DNS challenge"),
             ("https://127.0.0.1", "names no port"),
             ("example.org:443", "is not an address"),
             ("http://example.org", ""),

@@ -54,9 +54,9 @@ pub(super) fn passwd(args: &PasswdArgs) -> Result<ExitCode, String> {
     let found = change(&args.file, user, line).map_err(|e| format!("{shown}: {e}"))?;
     match (args.delete, found) {
         (true, false) => return Err(format!("{shown} has no user {user:?}")),
-        (true, true) => println!("{shown}: {user} may not come in any more"),
-        (false, true) => println!("{shown}: {user} has a new password"),
-        (false, false) => println!("{shown}: {user} may come in"),
+        (true, true) => println!("{shown}: removed {user}"),
+        (false, true) => println!("{shown}: changed the password of {user}"),
+        (false, false) => println!("{shown}: added {user}"),
     }
     if let Some(why) = unreadable_to_server(&args.file, args.config.as_deref()) {
         eprintln!("galgo: warning: {why}");
@@ -99,10 +99,10 @@ fn ask_password(user: &str) -> io::Result<String> {
         typed = line.strip_suffix('\r').unwrap_or(line).to_owned();
     }
     if typed.is_empty() {
-        return Err(io::Error::other("it is empty"));
+        return Err(io::Error::other("the password is empty"));
     }
     match again {
-        Some(again) if again != typed => Err(io::Error::other("you typed two different ones")),
+        Some(again) if again != typed => Err(io::Error::other("the two passwords differ")),
         _ => Ok(typed),
     }
 }

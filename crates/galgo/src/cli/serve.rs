@@ -81,8 +81,7 @@ fn check_root_owned(file: &Path) -> Result<(), String> {
     match trusted_path::open_roots_file(file) {
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err(format!(
-            "{path} says how programs are started with root's rights, and others than root may change it: have root own it and the folders \
-             that lead to it (chown root), writable for nobody else (chmod go-w)"
+            "users other than root can change {path}, and root starts programs as this file says: chown root and chmod go-w the file and the folders above it"
         )),
         Err(e) => Err(format!("{path}: {e}")),
     }
@@ -131,7 +130,7 @@ fn print_greeting(ready: &ReadyServer) {
     let paint = Paint::for_stream(&out);
     let _ = found::print_route_table(&mut out, ready.config(), &base, paint);
     if std::io::stdin().is_terminal() && out.is_terminal() {
-        let _ = writeln!(out, "  Ctrl-C ends it\n");
+        let _ = writeln!(out, "  Ctrl-C stops the server\n");
     }
     let _ = out.flush();
     let gaps = isolation::find_gaps(ready.config());

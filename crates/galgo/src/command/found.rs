@@ -107,7 +107,7 @@ fn print_programs(
         print_program(out, &seen, &base, paint)?;
     }
     match (shown, more) {
-        (_, 1..) => writeln!(out, "    and {more} more files (galgo check looks at all)"),
+        (_, 1..) => writeln!(out, "    and {more} more files (galgo check shows all)"),
         (0, 0) => writeln!(
             out,
             "    no program yet: copy one in, and it is served at once"

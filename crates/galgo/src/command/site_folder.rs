@@ -54,7 +54,7 @@ impl SiteArgs {
         let bare = !dir.join("cgi-bin").exists() && !dir.join("public").exists();
         (bare && dir.is_dir()).then(|| {
             let parent = shorten_path(parent);
-            format!("{shown} is a folder of programs: name the folder it is in, {parent}")
+            format!("{shown} is a folder of programs: name the folder above it, {parent}")
         })
     }
 }

@@ -34,7 +34,7 @@ use galgo_io::rate_allowance::Rates;
 
 type Interpreters = Arc<Vec<(String, PathBuf)>>;
 
-const EMPTY: &str = "the file is empty. Where it is not just being written, remove it: cgi-bin/ and public/ are served without it";
+const EMPTY: &str = "the file is empty: write it, or remove it to serve cgi-bin/ and public/";
 
 /// Reads, checks and opens everything that `source`, the text of `file`, says. The server becomes `user`, if there is one,
 /// instead of the user that the file names. `left_out`: files that `include` names but that are not used.
@@ -284,7 +284,7 @@ impl ConfigText<'_> {
         for (ending, program) in raw.interpreters.iter().flat_map(|map| map.get_ref()) {
             let name = ending.get_ref();
             if name.len() < 2 || !name.starts_with('.') || name.contains(['/', '\0', '*']) {
-                let message = format!("{name:?} is not an ending: write it as in \".php\"");
+                let message = format!("{name:?} is not a file extension: write it as in \".php\"");
                 return Err(self.keyless_error(ending.span(), message));
             }
             let path = Path::new(program.get_ref());

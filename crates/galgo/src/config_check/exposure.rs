@@ -74,17 +74,17 @@ fn exposure_message(files: &Files, route: &Route, url: &str) -> String {
         }
     };
     let instead = match &names[..] {
-        [] => "name them here by `cgi_names`, in the place of that route".to_owned(),
+        [] => "replace that route with `cgi_names` in this one".to_owned(),
         // Every file would count as a program.
         names if names.iter().any(|name| name == "*") => {
-            "name the endings of scripts there by `scripts`, and here by `cgi_names`".to_owned()
+            "list the extensions of scripts as `scripts` in that route and as `cgi_names` in this one".to_owned()
         }
-        names => format!("name them here too: cgi_names = {names:?}"),
+        names => format!("add to this route: cgi_names = {names:?}"),
     };
     let path = &route.path;
     let pattern = route.names.as_ref().map_or("", Glob::as_str);
     format!(
-        "files: {} holds the programs of \"{path}{pattern}\", and their sources could be read at {url:?}: move the programs out, add a `cgi` route with that path, or {instead}",
+        "files: {} holds the programs of \"{path}{pattern}\", and anybody could read their sources at {url:?}: move the programs out, add a `cgi` route with that path, or {instead}",
         files.path.display()
     )
 }
@@ -166,7 +166,7 @@ pub(crate) fn check_host_folders(
                 return fail(
                     &files.path,
                     format!(
-                        "the files at {:?} ({}) would show the programs of hosts: give that route another folder",
+                        "the files at {:?} ({}) would publish the sources of the hosts' programs: give that route another folder",
                         route.path,
                         shown.display()
                     ),
@@ -178,7 +178,7 @@ pub(crate) fn check_host_folders(
             return fail(
                 &path,
                 format!(
-                    "the programs of {:?} lie in {}, where their sources could be read: move them out of there",
+                    "the programs of {:?} lie in {}, where anybody could read their sources: move them out of there",
                     route.path,
                     path.display()
                 ),

@@ -21,7 +21,7 @@ impl ConfigText<'_> {
             }
             let block = Block::parse(text).ok_or_else(|| {
                 let message = format!(
-                    "{text:?} is no block of addresses: write \"10.0.0.0/8\", \"::1\" or \"unix\""
+                    "{text:?} is not a block of IP addresses: write \"10.0.0.0/8\", \"::1\" or \"unix\""
                 );
                 self.error_at(typed.span(), message)
             })?;
@@ -37,7 +37,7 @@ impl ConfigText<'_> {
                 || trusted.fields.contains(&ForwardedField::Forwarded);
             if alone && !trusted.fields.is_empty() {
                 let message =
-                    "Forwarded says what the X-Forwarded fields say: name the ones or the other";
+                    "Forwarded and the X-Forwarded fields carry the same data: name only one kind";
                 return Err(self.error_at(typed.span(), message));
             }
             trusted.fields.push(field);
@@ -79,7 +79,7 @@ impl ConfigText<'_> {
             let text = prefix.get_ref();
             if !text.starts_with('/') || !text.ends_with('/') || text.contains("//") {
                 let message = format!(
-                    "accel_redirect: {text:?} is no path of a folder: write it as in \"/protected/\""
+                    "accel_redirect: {text:?} is not the path of a folder: write it as in \"/protected/\""
                 );
                 return Err(self.keyless_error(prefix.span(), message));
             }

@@ -13,7 +13,11 @@ use galgo_handlers::{
     wasm::module_terms_of_host,
 };
 use galgo_proto::hosts::{Hosts, is_folder_name};
-use galgo_spawn::owners::{PROGRAMS, Remit};
+use galgo_spawn::{
+    identity::{effective_uid, user_name_of},
+    owners::{PROGRAMS, Remit},
+    words,
+};
 use toml::Spanned;
 
 use crate::{
@@ -121,7 +125,7 @@ impl Sites {
             && overlap(public, programs)
         {
             return Err(format!(
-                "{}: {PUBLIC} and {PROGRAMS} lie in each other, and sources of programs could be read: move them apart",
+                "{}: one of {PUBLIC} and {PROGRAMS} contains the other, and anybody could read sources of programs: move them apart",
                 path.display()
             ));
         }
@@ -174,10 +178,12 @@ fn open_if_present(base: &Folder, name: &str) -> io::Result<Option<Folder>> {
 fn unopened(base: &Path, name: &str, error: &io::Error) -> String {
     let path = base.join(name);
     match error.kind() {
-        ErrorKind::CrossesDevices => format!("{}: a link leads out of the folder", path.display()),
+        ErrorKind::CrossesDevices => format!("{}: a symbolic link leads out of its folder: delete the link", path.display()),
         ErrorKind::PermissionDenied => format!(
-            "{}: the server's user may not enter it: chmod o+x",
-            base.display()
+            "{}: user {} cannot enter this folder: chmod o+x {}",
+            base.display(),
+            user_name_of(effective_uid()),
+            words::shell_argument(base)
         ),
         _ => format!("{}: {error}", path.display()),
     }

@@ -69,7 +69,7 @@ impl ConfigText<'_> {
             ("host_combined", Some(LogFormat::HostCombined)),
             ("json", Some(LogFormat::Json)),
         ];
-        let wrong = "is no format: choose \"combined\", \"host_combined\" or \"json\"";
+        let wrong = "is not a log format: choose \"combined\", \"host_combined\" or \"json\"";
         self.one_of(typed, None, &words, wrong)
     }
 

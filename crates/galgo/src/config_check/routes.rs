@@ -242,7 +242,7 @@ impl ConfigText<'_> {
         if names.is_some() && !adjust_last_slash("/a/".into(), &handler).ends_with('/') {
             return Err(self.error_at(
                 path.span(),
-                "names with \"*\" are those of a folder, and this is one program",
+                "\"*\" matches names in a folder, but this route is one program: write a path without \"*\"",
             ));
         }
         if let Some(files) = route.files.as_ref().filter(|_| names.is_none()) {
@@ -290,7 +290,7 @@ impl ConfigText<'_> {
                     return Ok(handler);
                 }
                 self.refuse(route.root.as_ref().map(Spanned::span), ROOT_ALONE)?;
-                fail("no handler: give it")
+                fail("no handler: add")
             }
             (Some(_), Some(_)) => fail("more than one handler: keep"),
         }
@@ -314,7 +314,7 @@ impl ConfigText<'_> {
             !name.contains(':') | name.ends_with(']') && port.bytes().all(|b| b.is_ascii_digit())
         });
         if port {
-            return Err(self.error_at(typed.span(), "a host has no port here: delete it"));
+            return Err(self.error_at(typed.span(), "a host is written without a port: delete the port"));
         }
         let literal = host
             .strip_prefix('[')
@@ -359,7 +359,7 @@ impl ConfigText<'_> {
         }
         if path.split('/').any(|name| matches!(name, "." | "..")) {
             return fail(
-                "holds a dot segment, which no request is answered by: write the path without it",
+                "holds a segment \".\" or \"..\", which matches no request: write the path without it",
             );
         }
         if path.contains(['?', '#', '%']) || path.contains(|c: char| c.is_control()) {
@@ -373,7 +373,7 @@ impl ConfigText<'_> {
         let last = path.rfind('/').map_or(0, |at| at + 1);
         match Glob::parse(&path[last..]) {
             Some(names) if last <= star => Ok((path[..last].to_owned(), Some(names))),
-            _ => fail("has a \"*\" elsewhere than in its last name: write it as in \"/app/*.cgi\""),
+            _ => fail("has a \"*\" before its last segment: write it as in \"/app/*.cgi\""),
         }
     }
 }

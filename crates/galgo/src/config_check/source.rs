@@ -75,7 +75,7 @@ impl Config {
                 Err(e) if others_part(folder).is_some() => {
                     let why = describe_unopened(folder, &e);
                     let words =
-                        format!("{why}. Until a reload finds it fit for use, {path} answers 403");
+                        format!("{why}. {path} answers 403 until you fix this and reload galgo");
                     config.warnings.push(words);
                     empty_response(403)
                 }
@@ -140,7 +140,7 @@ fn without_others(
         let mut read = check::check_config(file, source, user, &files);
         let more = match &read {
             Ok(config) if starter() == 0 && config.remits().next().is_some() => {
-                let rights = "it would say how programs are started with root's rights: have root own it and the folders that lead to it";
+                let rights = "root would start programs as this file says: chown root and chmod go-w the file and the folders above it";
                 let mut included = config.included.iter();
                 let others = included.find(|file| others_part(file).is_some());
                 others.map(|file| (file.clone(), format!("{}: {rights}", file.display())))
@@ -154,7 +154,7 @@ fn without_others(
                 let left_out = left_out.into_iter();
                 let words = left_out.map(|(_, why)| {
                     format!(
-                        "{why}. galgo leaves this file out, because others than root can change it"
+                        "{why}. galgo ignores this file, because users other than root can change it"
                     )
                 });
                 read.iter_mut()

@@ -97,7 +97,7 @@ impl ConfigText<'_> {
             .is_some_and(|users| !users.get_ref().is_empty());
         let users: Vec<_> = users.into_iter().flatten().collect();
         if !named {
-            let message = "userdir: name the users that have one: users = [\"alice\"]";
+            let message = "userdir: list the users to publish: users = [\"alice\"]";
             return Err(self.keyless_error(at, message));
         }
         Ok(UserDir { files, cgi, users })
@@ -118,7 +118,7 @@ impl ConfigText<'_> {
         let user = typed.get_ref();
         let message = match user.as_str() {
             "*" => {
-                "every account would be published, those of the system too: name the users".into()
+                "this would publish every account, system accounts too: list the users".into()
             }
             "root" => "the home of root is not published: delete it".into(),
             user => match find_home(user) {

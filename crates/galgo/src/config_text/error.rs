@@ -183,7 +183,7 @@ impl<'a> ConfigText<'a> {
     pub(crate) fn warn_of_closed(&self, error: &ConfigError, status: u16) {
         let why = error.message();
         let message =
-            format!("{why}. Until a reload finds it fit for use, the route answers {status}");
+            format!("{why}. The route answers {status} until you fix this and reload galgo");
         self.add_warning(&ConfigError {
             message,
             ..error.clone()
@@ -294,7 +294,7 @@ impl<'a> ConfigText<'a> {
             ),
             Some((key, _)) if included && raw::RawConfig::KEYS.contains(&key) => {
                 let main = self.main.file.display();
-                let words = format!("{key} concerns the whole server: write it in {main}");
+                let words = format!("{key} applies to the whole server: write it in {main}");
                 self.keyless_error(span, words)
             }
             Some((key, known)) => self.keyless_error(span, suggestion(key, &known)),
@@ -414,13 +414,13 @@ fn instead(key: &str) -> Option<&'static str> {
         }
         "errorpage" | "errorpages" | "errordocument" => "write errors = { 404 = \"/404.html\" }",
         "server" | "http" | "main" | "global" => {
-            "the server's keys stand at the top of the file, in no table"
+            "write the server's keys at the top of the file, outside of tables"
         }
         "serveruser" | "runas" | "suexec" => {
-            "whom the server becomes is `user` at the top of the file; whom programs run as, `user` in a [[route]] or under [defaults]"
+            "for the user of the server write `user` at the top of the file; for the user of programs, `user` in a [[route]] or under [defaults]"
         }
         "locations" | "routes" | "vhost" | "virtualhost" | "site" => {
-            "write [[route]] in front of each, with its `path`, and `host` where it is for one"
+            "write one [[route]] for each, with its `path`, and `host` if the route is for one host"
         }
         "servername" | "serveralias" | "hosts" | "domain" => {
             "write host = \"example.org\" in a [[route]]"

@@ -48,7 +48,7 @@ pub(crate) fn readable_by_all(path: &Path) -> Option<String> {
     let meta = fs::metadata(path).ok()?;
     let shown = path.display();
     (meta.permissions().mode() & 0o007 != 0)
-        .then(|| format!("{shown} can be read by everybody on this machine: chmod o= {shown}"))
+        .then(|| format!("every user of this machine can read {shown}: chmod o= {shown}"))
 }
 
 /// Says why a folder or a file could not be opened, and names the fix.

@@ -127,7 +127,7 @@ impl Dispatch {
             Err(None | Some(Fault::TooMany(_))) => return error,
             Err(Some(fault)) => (error, fault.to_string()),
         };
-        let words = format!("no page for the status {}: {path}: {why}", error.status);
+        let words = format!("no error page for status {}: {path}: {why}", error.status);
         self.note(|trace| trace.note("errors", &words));
         let about = format!("[{}]", &*request.id().to_base32());
         self.resources.errors.write(Level::Warn, &about, &words);

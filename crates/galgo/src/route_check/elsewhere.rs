@@ -93,7 +93,7 @@ impl ConfigText<'_> {
         }
         let template = match TargetTemplate::parse(text, groups) {
             Ok(template) => template,
-            Err(words) => return fail(format!("is no destination: {words}")),
+            Err(words) => return fail(format!("is not a destination: {words}")),
         };
         let rest = ["https://", "http://"]
             .iter()
@@ -137,7 +137,7 @@ impl ConfigText<'_> {
                 _ => {
                     return Err(self.error_at(
                         last.span(),
-                        "is no status of an error: write it as in \"=404\"",
+                        "is not the status of an error: write it as in \"=404\"",
                     ));
                 }
             },
@@ -154,7 +154,7 @@ impl ConfigText<'_> {
             let statuses = parse_statuses(status.get_ref()).filter(|(from, _)| *from >= 400);
             let Some(statuses) = statuses else {
                 let message = format!(
-                    "errors: {:?} is no status of an error: 404, or \"5xx\"",
+                    "errors: {:?} is not the status of an error: 404, or \"5xx\"",
                     status.get_ref()
                 );
                 return Err(self.keyless_error(status.span(), message));
@@ -228,7 +228,7 @@ impl ConfigText<'_> {
         let text = typed.get_ref();
         // The author of the pattern meant `\b`, the end of a word.
         if text.contains('\u{8}') {
-            let message = "holds a backspace, which is what \"\\b\" in double quotes means: write the pattern in single quotes";
+            let message = "holds a backspace (\"\\b\" in double quotes is one): write the pattern in single quotes";
             return Err(self.error_at(typed.span(), message));
         }
         read(text).map_err(|e| self.error_at(typed.span(), pattern_error(&e)))

@@ -79,7 +79,7 @@ impl ConfigText<'_> {
         if mode & 0o077 != 0 {
             let argument = shell_argument(path);
             let message = format!(
-                "others than its owner may read or change {}: chmod 600 {argument}",
+                "users other than its owner can read or change {}: chmod 600 {argument}",
                 path.display()
             );
             return Err(self.error_at(typed.span(), message));
@@ -91,7 +91,7 @@ impl ConfigText<'_> {
         if text.len() as u64 > MOST {
             return Err(self.error_at(
                 typed.span(),
-                "is larger than 64K, and an environment has no room for it",
+                "is larger than 64K, the limit of a variables file",
             ));
         }
         let mut env = Vec::new();
@@ -110,7 +110,7 @@ impl ConfigText<'_> {
             };
             if !is_variable_name(name) || value.contains('\0') {
                 return wrong(
-                    "has no name of a variable in front of \"=\": letters, digits and \"_\"",
+                    "has no variable name before \"=\": write letters, digits and \"_\"",
                 );
             }
             if let Some(why) = computed(name) {
@@ -126,7 +126,7 @@ impl ConfigText<'_> {
     pub(crate) fn check_load_env(&self, route: &RawRoute) -> Checked<Vec<(String, String)>> {
         self.check_variables("load_env", &route.load_env, |name| {
             (!galgo_proto::vars::is_of_request(name)).then_some(
-                "is no variable of a request: what is the same for all of them belongs into `env`",
+                "is the same for all requests: set it in `env`",
             )
         })
     }

@@ -27,7 +27,7 @@ impl ConfigText<'_> {
         let wrong = "is neither \"all\" nor \"any\"";
         let any = self.one_of(&raw.satisfy, false, &words, wrong)?;
         if any && (raw.allow.is_none() || route.passwords.is_none()) {
-            let message = "\"any\" is about addresses that need no password: it needs `allow`, and `passwords` on the route";
+            let message = "\"any\" lets addresses in without a password: it needs `allow`, and `passwords` on the route";
             self.refuse(place(&raw.satisfy), message)?;
         }
         Ok(Some(Access {
@@ -64,7 +64,7 @@ impl ConfigText<'_> {
                 "unix" => addresses.unix = true,
                 text => {
                     let message = format!(
-                        "{text:?} is no block of addresses: write \"10.0.0.0/8\", \"::1\", \"unix\" or \"all\""
+                        "{text:?} is not a block of IP addresses: write \"10.0.0.0/8\", \"::1\", \"unix\" or \"all\""
                     );
                     let block = Block::parse(text);
                     addresses
@@ -127,7 +127,7 @@ impl ConfigText<'_> {
         for typed in require.get_ref() {
             let Some(name) = typed.get_ref().strip_prefix('@') else {
                 if typed.get_ref() == "valid-user" {
-                    let message = "everybody who has a password may enter where there is no `require`: delete it";
+                    let message = "every user of the password file may enter without `require`: delete it";
                     return Err(self.error_at(typed.span(), message));
                 }
                 self.check_user_name(typed)?;
@@ -137,7 +137,7 @@ impl ConfigText<'_> {
             let group = groups.iter().find(|(group, _)| group.get_ref() == name);
             let Some((_, members)) = group else {
                 let message =
-                    format!("there is no group {name:?}: write groups = {{ {name} = [\"…\"] }}");
+                    format!("group {name:?} is not defined: write groups = {{ {name} = [\"…\"] }}");
                 return Err(self.error_at(typed.span(), message));
             };
             allowed.extend(members.iter().map(|name| name.get_ref().clone()));

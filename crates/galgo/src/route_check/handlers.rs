@@ -77,7 +77,7 @@ impl ConfigText<'_> {
         let glob = |name: &raw::Text| {
             let text = name.get_ref();
             let message =
-                format!("{text:?} is no pattern for the names of files: write it as in \"*.cgi\"");
+                format!("{text:?} is not a pattern for file names: write it as in \"*.cgi\"");
             Glob::parse(text).ok_or_else(|| self.error_at(name.span(), message))
         };
         typed.get_ref().iter().map(glob).collect()
@@ -141,7 +141,7 @@ impl ConfigText<'_> {
         let named = route.cgi_names.is_some() || route.path.as_ref().is_some_and(pattern);
         self.refuse(
             named.then_some(key),
-            "takes a folder of programs: give them a `cgi` folder of their own, and a path without \"*\"",
+            "needs a folder of programs: write a route with `cgi` = that folder and a path without \"*\"",
         )
     }
 
@@ -155,7 +155,7 @@ impl ConfigText<'_> {
                     Err(self.keyless_error(guest.span(), format!("{name:?} {message}")))
                 };
                 if !name.starts_with('/') {
-                    return fail("is no path inside a program: begin it with \"/\"");
+                    return fail("is not a path inside the module: begin it with \"/\"");
                 }
                 if folders.iter().any(|(other, ..)| *other == name) {
                     return fail("is opened twice: keep one of `preopen` and `preopen_rw`");
@@ -220,7 +220,7 @@ impl ConfigText<'_> {
             let name = name.strip_prefix('.').unwrap_or(name);
             if name.is_empty() || name.contains('/') {
                 return Err(
-                    self.keyless_error(ending.span(), "types: an ending is written as in \"wasm\"")
+                    self.keyless_error(ending.span(), "types: write an extension as in \"wasm\"")
                 );
             }
             let media = self.check_media_type(media)?;
@@ -267,7 +267,7 @@ impl ConfigText<'_> {
                 (self.check_constant(file)?, Some(guess.to_string()))
             }
             (Some(_), Some(file)) => {
-                return Err(self.error_at(file.span(), "stands beside `body`: keep one of them"));
+                return Err(self.error_at(file.span(), "conflicts with `body`: keep one of them"));
             }
         };
         if matches!(status, 204 | 304) && !body.is_empty() {

@@ -38,7 +38,7 @@ impl ConfigText<'_> {
         match typed.get_ref().0 {
             None => Ok((None, None)),
             Some(Cpu::Time(Time(time))) if time.subsec_nanos() != 0 => {
-                Err(self.error_at(at(), "is counted in whole seconds"))
+                Err(self.error_at(at(), "must be whole seconds"))
             }
             Some(Cpu::Time(time)) => {
                 let time =
@@ -74,11 +74,11 @@ impl ConfigText<'_> {
         };
         // A program that may gain privileges may not be confined.
         if let Some(typed) = raw.no_new_privs.as_ref().filter(|on| !on.get_ref()) {
-            let message = "a strict sandbox takes no_new_privs = true: delete this, or set sandbox = \"standard\"";
+            let message = "a strict sandbox needs no_new_privs = true: delete this, or set sandbox = \"standard\"";
             return Err(self.error_at(typed.span(), message));
         }
         let lacks = raw.no_new_privs.is_none() && !d.no_new_privs;
-        let message = "a strict sandbox takes no_new_privs = true beside it";
+        let message = "a strict sandbox needs no_new_privs = true: add it";
         self.refuse(at.filter(|_| lacks), message)?;
         // The first call looks at the kernel, while this process may still have root's rights.
         kernel();
@@ -90,7 +90,7 @@ impl ConfigText<'_> {
         let named = both.into_iter().find(|s| s.config_name() == name);
         named.ok_or_else(|| {
             let message = format!(
-                "{name:?} is no sandbox: choose \"standard\", \"strict\", \"off\" or a table"
+                "{name:?} is not a sandbox: choose \"standard\", \"strict\", \"off\" or a table"
             );
             self.error_at(typed.span(), message)
         })
@@ -101,7 +101,7 @@ impl ConfigText<'_> {
             &raw.network,
             Network::None,
             &Network::NAMES,
-            "is no network: choose \"none\", \"loopback\", \"out\" or \"all\"",
+            "is not a network: choose \"none\", \"loopback\", \"out\" or \"all\"",
         )?;
         Ok(Arc::new(Confinement {
             read: self.check_existing(&raw.read)?,

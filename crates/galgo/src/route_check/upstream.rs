@@ -34,7 +34,7 @@ const ANY: &str = "*";
 /// Default time limit for making a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-const NO_FOLDER: &str = "is about a folder of scripts: name that by `root`, or delete it";
+const NO_FOLDER: &str = "needs a folder of scripts: add `root`, or delete it";
 
 impl ConfigText<'_> {
     pub(crate) fn check_upstream(
@@ -53,7 +53,7 @@ impl ConfigText<'_> {
         match &to {
             To::Address(_) => self.only_for_processes(route, kind)?,
             To::Workers(_) => {
-                let message = "is the number of `workers` here: delete it";
+                let message = "is always the number of `workers` here: delete it";
                 self.refuse(place(&route.max_running), message)?;
             }
         }
@@ -122,7 +122,7 @@ impl ConfigText<'_> {
     ) -> Checked<Cgi> {
         self.refuse(
             first_place!(table, run, workers, max_requests),
-            "is about a FastCGI application, and stands beside `cgi`: keep one of them",
+            "is for FastCGI applications and conflicts with `cgi`: keep one of them",
         )?;
         let root = self.open_typed(program, CgiRoot::open)?;
         let fault = match &root {
@@ -155,7 +155,7 @@ impl ConfigText<'_> {
         match typed.get_ref() {
             RawTo::Text(text) => self.check_address(typed, text).map(To::Address),
             RawTo::Table(_) if protocol == Protocol::Scgi => {
-                let message = "takes an address: only `fastcgi` programs are started by galgo";
+                let message = "needs an address, because galgo starts only `fastcgi` programs";
                 Err(self.error_at(typed.span(), message))
             }
             RawTo::Table(raw) => self.check_workers(typed, raw, as_user).map(To::Workers),
@@ -201,7 +201,7 @@ impl ConfigText<'_> {
         }
         if text.len() < 2 || !text.starts_with('.') || text.contains(['/', '\0']) {
             let message =
-                format!("{text:?} is no ending: write it as in \".php\", or \"*\" for any");
+                format!("{text:?} is not a file extension: write it as in \".php\", or \"*\" for any");
             return Err(self.error_at(typed.span(), message));
         }
         Ok(text.clone())
@@ -221,7 +221,7 @@ impl ConfigText<'_> {
             if is_script(&name) {
                 Ok(name)
             } else {
-                let message = format!("{name:?} is no script: add its ending to `scripts`");
+                let message = format!("{name:?} is not a script: add its extension to `scripts`");
                 Err(self.error_at(typed.span(), message))
             }
         };
@@ -257,7 +257,7 @@ impl ConfigText<'_> {
     ) -> Checked<Workers> {
         self.refuse(
             place(&raw.cgi),
-            "is for `authorizer`: name a FastCGI program by `run`, and others by a `cgi` route",
+            "works only in `authorizer`: here write `run` for a FastCGI program, or a `cgi` route for another program",
         )?;
         let Some(run) = &raw.run else {
             let message = "lacks `run`: name the program, as in run = [\"/usr/bin/php-cgi\"]";
@@ -318,7 +318,7 @@ impl ConfigText<'_> {
             sandbox
         );
         let message = format!(
-            "is about processes that galgo starts, and this `{kind}` route names an address: delete it"
+            "applies only to processes that galgo starts, but this `{kind}` route names an address: delete it"
         );
         self.refuse(place, message)
     }

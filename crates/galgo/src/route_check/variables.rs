@@ -31,7 +31,7 @@ impl ConfigText<'_> {
             let names = rules.iter().flat_map(|rule| &rule.set);
             if let Some((name, _)) = names.into_iter().find(|(name, _)| !named(name)) {
                 let message = format!(
-                    "{name} has to be named in `env`, too: programs with `user` get no other variables"
+                    "add {name} to `env`, too: programs with `user` get only the variables of `env`"
                 );
                 return Err(self.error_at(at.span(), message));
             }

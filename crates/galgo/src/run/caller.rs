@@ -32,7 +32,7 @@ use crate::{
 /// Makes the event loop of a command.
 pub(super) fn event_loop() -> Result<Runtime, String> {
     let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|e| format!("starting the event loop: {e}"))
+    runtime.map_err(|e| format!("cannot start the event loop: {e}"))
 }
 
 /// Makes requests and calls handlers with them.
@@ -61,7 +61,7 @@ pub(super) fn confined_spawner(
 }
 
 fn preparing(e: io::Error) -> String {
-    format!("preparing to start programs: {e}")
+    format!("cannot prepare to start programs: {e}")
 }
 
 impl Caller {

@@ -177,7 +177,7 @@ impl Printer {
         } else {
             write_stdout(&self.screen.escape_chunk(text.as_bytes()))?;
         }
-        eprintln!("galgo: the server answers with that page; the client does not notice");
+        eprintln!("galgo: the server answers with this page; the client sees no redirect");
         Ok(())
     }
 

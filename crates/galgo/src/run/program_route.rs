@@ -34,7 +34,7 @@ impl ProgramPlace {
             let config = Config::load(named).map_err(|e| e.to_string())?;
             let route = owning_route(&config, &file).ok_or_else(|| {
                 let (named, file) = (words::escape_path(named), words::escape_path(&file));
-                format!("no `cgi` route of {named} holds {file}: add one, or leave --config away")
+                format!("no `cgi` route of {named} holds {file}: add one, or omit --config")
             })?;
             return Ok(Self { config, route });
         }

@@ -13,7 +13,7 @@ pub(super) struct CommandSignals {
 
 impl CommandSignals {
     pub(super) fn register() -> Result<Self, String> {
-        let watch = |kind| signal(kind).map_err(|e| format!("watching for signals: {e}"));
+        let watch = |kind| signal(kind).map_err(|e| format!("cannot watch for signals: {e}"));
         Ok(Self {
             int: watch(SignalKind::interrupt())?,
             term: watch(SignalKind::terminate())?,

@@ -89,7 +89,7 @@ pub(super) fn start_event_loops(
         })
     };
     let threads: io::Result<_> = given.enumerate().map(thread).collect();
-    let threads = threads.map_err(|e| format!("starting the event loops: {e}"))?;
+    let threads = threads.map_err(|e| format!("cannot start the event loops: {e}"))?;
     Ok(EventLoops { threads, alive })
 }
 

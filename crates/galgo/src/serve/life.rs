@@ -125,7 +125,7 @@ impl Life {
                 read = spawner_has_read(&mut way.next) => self.reloaded(read, &mut way),
                 _ = signals.upgrade.recv(), if !waits => self.upgrade(&mut way),
                 outcome = settled(&mut way.successor) => {
-                    let outcome = outcome.unwrap_or_else(|| Err("its thread has ended".into()));
+                    let outcome = outcome.unwrap_or_else(|| Err("the upgrade thread ended".into()));
                     if let Some(why) = self.hand_over(outcome, signals, &mut way).await {
                         return why;
                     }
@@ -153,7 +153,7 @@ impl Life {
         match reads.spawn(move || drop(tell.send(load()))) {
             Ok(_) => way.config = Some(Box::pin(timeout(READ, config))),
             Err(e) => {
-                self.log_kept_config(&format!("no thread to read the configuration: {e}"));
+                self.log_kept_config(&format!("cannot start a thread to read the configuration: {e}"));
                 self.notify.report_ready();
             }
         }
@@ -179,8 +179,8 @@ impl Life {
             Err(NotTaken::Hidden(words)) => {
                 self.log_kept_config(&words);
                 let sees = match upgrade::allowed(&self.notify) {
-                    Ok(()) => "another galgo reads it at SIGUSR2, and sees what this one does not",
-                    Err(_) => "a restart of galgo reads it, and sees what this one does not",
+                    Ok(()) => "to use the new configuration, send SIGUSR2: a new process is not limited to the old paths",
+                    Err(_) => "to use the new configuration, restart galgo: a new process is not limited to the old paths",
                 };
                 self.write(Level::Info, "reload", sees);
             }
@@ -203,7 +203,7 @@ impl Life {
 
     fn log_kept_config(&self, words: &str) {
         self.write(Level::Error, "reload", words);
-        let stays = "the configuration of before stays in use";
+        let stays = "still using the previous configuration";
         self.write(Level::Warn, "reload", stays);
     }
 
@@ -212,7 +212,7 @@ impl Life {
         if again {
             self.running.finish_switch();
         } else if let Some(Err(e)) = self.pid_file.as_mut().map(PidFile::publish) {
-            let words = format!("the pid file could not be given its name: {e}");
+            let words = format!("cannot rename the new pid file into place: {e}");
             self.write(Level::Error, "pid_file", &words);
         }
         self.notify.report_ready();
@@ -221,7 +221,7 @@ impl Life {
     /// Starts another process that is to replace this one.
     fn upgrade(&mut self, way: &mut UnderWay) {
         if way.successor.is_some() {
-            return self.log_upgrade(Level::Warn, "one is under way already");
+            return self.log_upgrade(Level::Warn, "an upgrade is already running");
         }
         let spawner = self.running.spawning.as_ref().and_then(Spawning::as_root);
         let starter = match spawner {
@@ -233,9 +233,9 @@ impl Life {
             Ok(successor) => {
                 way.reopened = false;
                 way.successor = Some(successor);
-                self.notify.report_reloading("another galgo takes over");
+                self.notify.report_reloading("upgrading to a new process");
                 if way.reads.is_none() {
-                    let words = "another galgo is started, and takes over when it is ready";
+                    let words = "started a new galgo process; it takes over when it is ready";
                     self.log_upgrade(Level::Info, words);
                 }
             }
@@ -250,7 +250,7 @@ impl Life {
             Some(_) => self.log_kept_config(words),
             None => {
                 self.log_upgrade(Level::Error, words);
-                self.log_upgrade(Level::Warn, "this galgo goes on serving");
+                self.log_upgrade(Level::Warn, "this process keeps serving");
             }
         }
     }
@@ -282,7 +282,7 @@ impl Life {
                 }
                 if let Some(why) = way.reads.take() {
                     let words = format!(
-                        "{why}: so another galgo takes over with the configuration that is there now"
+                        "{why}: so a new galgo process takes over with the new configuration"
                     );
                     self.write(Level::Info, "reload", &words);
                 }
@@ -324,7 +324,7 @@ impl Life {
                 // A script that reads the line below reaches the other process. The time limit is for event loops that
                 // hang: they accept nothing.
                 let _ = timeout(LEAVE, all_caught_up(&self.running.shared.loops)).await;
-                let words = "has taken over: this one ends with its last request";
+                let words = "has taken over: this process ends after its last request";
                 self.log_upgrade(Level::Info, &format!("process {pid} {words}"));
                 self.last_requests(signals, line, all_ended.as_mut()).await
             }
@@ -387,7 +387,7 @@ async fn all_ended(loops: &EventLoops, replaced: Option<&Predecessor>, logs: Log
         return;
     }
     let words =
-        "the galgo that this one has replaced still answers requests: this one ends after it";
+        "the previous galgo process still answers requests: this process waits for it to end";
     logs.error.write(Level::Info, "upgrade", words);
     other.await;
 }
@@ -414,7 +414,7 @@ async fn is_read(config: &mut Option<Reading>) -> Result<Config, String> {
         Ok(Ok(read)) => read,
         Ok(Err(_)) => Err("the thread that reads the configuration has ended".into()),
         Err(_) => Err(format!(
-            "the configuration was not read within {} s, because a file system does not answer: the last that was looked for is {}",
+            "the configuration was not read within {} s, because a file system does not answer: the last path that was looked up is {}",
             READ.as_secs(),
             last_looked_for().display()
         )),

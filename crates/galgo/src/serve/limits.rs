@@ -77,7 +77,7 @@ pub(super) fn max_connections(config: &Config, descriptors: u64) -> Result<usize
             wanted => (format!("{wanted} connections"), wanted),
         };
         return Err(format!(
-            "{descriptors} descriptors are too few: {connections} and {} programs take {}. Raise the limit \
+            "{descriptors} descriptors are too few: {connections} and {} programs need {}. Raise the limit \
              (ulimit -n, LimitNOFILE=), or lower max_connections, max_running, queue or max_templates",
             config.admission.running,
             reserved + (least * 3).div_ceil(2)

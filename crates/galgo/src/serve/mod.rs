@@ -19,7 +19,7 @@ use galgo_service::{
     log::{Level, Logs},
     phase::Phase,
 };
-use galgo_spawn::{Direct, Outside, guard, identity::IdentityError, sandbox};
+use galgo_spawn::{Direct, Outside, guard, identity::{IdentityError, user_name_of}, sandbox};
 use rustix::process::DumpableBehavior;
 use tokio::{runtime::Runtime, sync::watch};
 
@@ -232,7 +232,7 @@ fn open_logs(config: &Config) -> Result<Logs, String> {
 }
 
 fn watch_signals() -> Result<(Runtime, Signals), String> {
-    Signals::register().map_err(|e| format!("watching for signals: {e}"))
+    Signals::register().map_err(|e| format!("cannot watch for signals: {e}"))
 }
 
 /// Closes this process to other processes of the same user, among others for ptrace(2) and /proc/PID/mem. The kernel does not
@@ -246,7 +246,7 @@ fn close_memory() -> Result<(), String> {
 const LEFT_OVER: Duration = Duration::from_secs(5);
 
 /// The reason to end without a signal.
-const SPAWNER_ENDED: &str = "the process that starts programs of other users has ended, and with it this server: start it again";
+const SPAWNER_ENDED: &str = "the spawner, which starts programs of other users, has ended, so this server ends too: start galgo again";
 
 /// Starts another guard if this one ends. Without a guard galgo serves all the same, and logs a warning.
 fn keep_guard(guard: std::io::Result<guard::StartedGuard>, logs: &Logs) {
@@ -254,7 +254,7 @@ fn keep_guard(guard: std::io::Result<guard::StartedGuard>, logs: &Logs) {
         Ok(guard) => guard.restart_if_ended(),
         Err(e) => {
             let words =
-                format!("no guard ({e}): if this server is killed, leftover processes go on");
+                format!("cannot start the guard process: {e}. If this server is killed, leftover processes keep running");
             logs.error.write(Level::Warn, "start", &words);
         }
     }
@@ -282,7 +282,7 @@ fn confine_server(executes: bool) -> Result<Arc<Outside>, String> {
 
 /// Creates the spawner of each event loop, and the spawner of workers.
 fn spawners(config: &Config) -> Result<(Vec<Direct>, Direct), String> {
-    let words = |e| format!("preparing to start programs: {e}");
+    let words = |e| format!("cannot prepare to start programs: {e}");
     let mut spawners = Direct::for_threads(config.event_loops).map_err(words)?;
     spawners.iter_mut().for_each(|one| settle(one, config));
     Ok((spawners, direct(config).map_err(words)?))
@@ -312,10 +312,11 @@ fn become_by(
 ) -> Result<(), String> {
     let uid = galgo_spawn::identity::effective_uid();
     if uid != 0 && uid != identity.uid {
-        return Err(
-            "cannot become the configured user: only root can. Start with sudo, or leave `user` and --user away"
-                .into(),
-        );
+        return Err(format!(
+            "cannot become user {}: only root can. Start with sudo, or omit `user` and --user",
+            user_name_of(identity.uid)
+        ));
     }
-    assume(identity).map_err(|e| format!("cannot become the configured user: {e}"))
+    assume(identity)
+        .map_err(|e| format!("cannot become user {}: {e}", user_name_of(identity.uid)))
 }

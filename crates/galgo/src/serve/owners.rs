@@ -52,10 +52,10 @@ impl Spawning {
         let others = first_remit_place(config, Remit::runs_as_others);
         if let (Some(path), 1..) = (others, effective_uid()) {
             return Err(format!(
-                "{path}: `user` takes root: only root can start programs as another user. Start with sudo, or delete `user`"
+                "{path}: `user` needs root: only root can start programs as another user. Start with sudo, or delete `user`"
             ));
         }
-        let words = |e| format!("cannot start what starts programs of other users: {e}");
+        let words = |e| format!("cannot start the spawner, which starts programs of other users: {e}");
         let mut direct = Direct::new().map_err(words)?;
         let args = program.spawner_args().map_err(|e| words(e.into()))?;
         let passed = passed.spawner_lines();
@@ -84,7 +84,7 @@ impl Spawning {
     pub(super) fn suffices(before: Option<&Self>, config: &Config) -> Result<(), String> {
         match (before, first_remit_place(config, |_| true)) {
             (None, Some(path)) => Err(format!(
-                "{path}: what starts its programs takes a restart, where no route had `user` or a strict sandbox before"
+                "{path}: restart galgo to add the first route with `user` or a strict sandbox"
             )),
             _ => Ok(()),
         }
@@ -107,7 +107,7 @@ impl Spawning {
         let (tell, told) = oneshot::channel();
         let thread = std::thread::Builder::new().name("reload".into());
         let started = thread.spawn(move || drop(tell.send(owners.reload())));
-        started.map_err(|e| format!("no thread to ask the spawner: {e}"))?;
+        started.map_err(|e| format!("cannot start a thread to ask the spawner: {e}"))?;
         Ok(Some(told))
     }
 
@@ -168,7 +168,7 @@ impl<L: Fn() -> Result<Config, String>> SpawnerBackend for Galgo<L> {
 
     fn derive_remit(&mut self, sites: &Remit, host: &str) -> Result<Remit, String> {
         let remit = remit_of(sites, host);
-        remit.ok_or_else(|| format!("{host:?} is no folder of a host"))
+        remit.ok_or_else(|| format!("{host:?} is not the folder of a host"))
     }
 
     fn open_module_host(&mut self) -> Result<OwnedFd, String> {
@@ -185,8 +185,7 @@ impl<L: Fn() -> Result<Config, String>> SpawnerBackend for Galgo<L> {
             Ok(Some(binary)) => binary,
             Ok(None) => {
                 return Err(format!(
-                    "{path} would be started with root's rights, and others than root may change it: have root own it and the folders that lead to \
-                     it (chown root), writable for nobody else (chmod go-w)"
+                    "users other than root can change {path}, and root would start it: chown root and chmod go-w the file and the folders above it"
                 ));
             }
             Err(e) => return Err(format!("cannot start {path}: {e}")),

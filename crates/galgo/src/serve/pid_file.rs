@@ -39,7 +39,7 @@ impl PidFile {
                 .map_err(failed)?
                 .is_none()
         {
-            let words = "others than root can change its path: choose a folder of root's, such as /run/galgo";
+            let words = "users other than root can change this path: choose a folder of root, such as /run/galgo";
             return Err(failed(io::Error::other(words)));
         }
         let own = std::process::id();

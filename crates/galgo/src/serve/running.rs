@@ -103,7 +103,7 @@ impl CertificateServices {
     fn prepare(&mut self, settings: &Settings, logs: &Logs) -> Result<(), String> {
         if settings.tls.is_some() && self.keeper.is_none() {
             let keeper = Keeper::start_thread(self.answers.clone(), logs.error.clone());
-            let words = |e| format!("no thread for certificates: {e}");
+            let words = |e| format!("cannot start a thread for certificates: {e}");
             self.keeper = Some(keeper.map_err(words)?);
         }
         Ok(())
@@ -169,7 +169,7 @@ pub(super) fn build_site(
     let mut site = site.map_err(|e| {
         let folder = std::env::temp_dir();
         format!(
-            "cannot make the sockets of workers in {}: {e}",
+            "cannot create the sockets of workers in {}: {e}",
             folder.display()
         )
     })?;
@@ -247,13 +247,13 @@ impl RunningServer {
             && !self.executes
         {
             return Err(format!(
-                "{path}: to start its programs itself takes a restart of galgo, which has given up the right to execute any, as all routes had a `user` or a strict sandbox"
+                "{path}: restart galgo to start its programs: this process gave up the right to execute programs, because every route had a `user` or a strict sandbox"
             ).into());
         }
         let visible = self.visible.as_ref();
         if let Some(path) = visible.and_then(|visible| visible::hidden(visible, &config)) {
             return Err(NotTaken::Hidden(format!(
-                "{}: this galgo sees only what was configured as it started",
+                "{}: this process can open only the paths that were configured when it started",
                 path.display()
             )));
         }
@@ -305,7 +305,7 @@ impl RunningServer {
         before.succeeded_by(&self.site);
         for setting in fixed {
             let words =
-                format!("a change of `{setting}` takes a restart: what was set before stays");
+                format!("`{setting}` has changed: restart galgo to use the new value");
             logs.error.write(Level::Warn, "reload", &words);
         }
         for warning in self.site.config.warnings.iter().chain(&left_out) {
@@ -318,7 +318,7 @@ impl RunningServer {
     fn prepare(&mut self, site: &Site, settings: &Settings) -> Result<(), String> {
         if site.has_workers() {
             let prepared = self.workers.prepare();
-            prepared.map_err(|e| format!("no thread for workers: {e}"))?;
+            prepared.map_err(|e| format!("cannot start a thread for workers: {e}"))?;
         }
         self.certificates.prepare(settings, &self.shared.logs)
     }
@@ -393,7 +393,7 @@ impl RunningServer {
     /// Called when all event loops answer by the site.
     pub(super) fn finish_switch(&self) {
         self.site.starters.warm.forget_gone();
-        let words = "the configuration was read again: requests are answered by it from now on";
+        let words = "reloaded the configuration: requests use it from now on";
         self.shared.logs.error.write(Level::Info, "reload", words);
     }
 }

@@ -115,7 +115,7 @@ impl Invocation {
         let (tell, told) = oneshot::channel();
         let thread = std::thread::Builder::new().name("upgrade".into());
         let spawned = thread.spawn(move || drop(tell.send(program.replace(items, &starter))));
-        spawned.map_err(|e| format!("no thread for an upgrade: {e}"))?;
+        spawned.map_err(|e| format!("cannot start a thread for the upgrade: {e}"))?;
         Ok(told)
     }
 
@@ -132,11 +132,11 @@ impl Invocation {
             Ok(Some(message)) => match message.split_first_word() {
                 (READY, _) => Ok(Successor { process, line }),
                 (FAILED, words) => Err(String::from_utf8_lossy(words).into_owned()),
-                _ => Err("it says what this version does not understand".into()),
+                _ => Err("the new process sent a message that this version does not understand".into()),
             },
             Ok(None) => Err(process.describe_exit()),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(format!(
-                "it was not ready within {} s, and was ended",
+                "the new process was not ready within {} s and was killed",
                 READY_WITHIN.as_secs()
             )),
             Err(e) => Err(e.to_string()),
@@ -235,12 +235,12 @@ pub(super) fn allowed(notify: &Notify) -> Result<(), String> {
     let supervised = std::env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid == own.to_string());
     if own == 1 {
         return Err(
-            "galgo is process 1, whose end is the end of the container: start the container again"
+            "galgo is process 1, and the container ends with it: restart the container instead"
                 .into(),
         );
     }
     if supervised && !notify.is_heard() {
-        return Err("systemd takes the end of this process for the end of the service: the unit needs Type=notify".into());
+        return Err("systemd would stop the service when this process ends: set Type=notify in the unit".into());
     }
     Ok(())
 }

@@ -47,7 +47,7 @@ pub(super) fn enter_domain(
         return Ok(None);
     }
     let entered = VisibleFiles::restrict_to(&list_visible(config));
-    entered.map_err(|e| format!("cannot give up the sight of other files: {e}"))
+    entered.map_err(|e| format!("cannot hide other files from the server: {e}"))
 }
 
 /// Returns the first path in a configuration that is hidden.

@@ -187,7 +187,7 @@ impl Predecessor {
         let mut fds = fds.into_iter();
         let line = fds.next().and_then(HandoverSocket::from_fd);
         let line = line.ok_or_else(|| {
-            format!("{variable} is set, and descriptor 3 is no socket of galgo's")
+            format!("{variable} is set, but descriptor 3 is not a socket of galgo")
         })?;
         line.set_timeout(PATIENCE).map_err(|e| e.to_string())?;
         let spawner = fds.next().map(Arc::new);
@@ -210,7 +210,7 @@ impl Predecessor {
             let listed = socket.spawner_line();
             if !all.any(|line| line == listed) {
                 return Err(format!(
-                    "the galgo that was to be replaced handed over the socket {:?} of {}, which no service manager has passed to it",
+                    "the previous galgo process handed over the socket {:?} of {}, but no service manager passed that socket to it",
                     socket.name, socket.address
                 ));
             }
@@ -222,7 +222,7 @@ impl Predecessor {
     fn hand_over(self) -> Result<Inherited, String> {
         let lost = |e: Option<std::io::Error>| {
             let why = e.map_or_else(|| "it has ended".into(), |e| e.to_string());
-            format!("the galgo that was to be replaced handed over nothing: {why}")
+            format!("the previous galgo process handed over nothing: {why}")
         };
         let mut inherited = Inherited {
             distrusted: self.spawner.is_some(),
@@ -272,7 +272,7 @@ impl Predecessor {
                 }
                 Ok(())
             }
-            _ => Err("the galgo that was to be replaced has ended meanwhile, or goes on".into()),
+            _ => Err("the previous galgo process has ended, or has decided to keep serving".into()),
         }
     }
 
@@ -306,7 +306,7 @@ fn parse_address(bytes: &[u8]) -> Result<Address, String> {
 fn check_queue(asked: Address, fd: OwnedFd) -> Result<(Address, OwnedFd), String> {
     let not = |why: String| {
         format!(
-            "the galgo that was to be replaced handed over a socket for {asked} that is none: {why}"
+            "the previous galgo process handed over a wrong socket for {asked}: {why}"
         )
     };
     let real = listening_address(&fd).map_err(|e| not(e.to_string()))?;
@@ -352,7 +352,7 @@ impl PassedSocket {
 impl Passed {
     fn take_sockets(count: usize) -> Result<Self, String> {
         let fds = galgo_spawn::take_inherited(count).map_err(|e| {
-            format!("LISTEN_FDS={count}, and not all of these descriptors are there: {e}")
+            format!("LISTEN_FDS={count}, but not all of these descriptors are open: {e}")
         })?;
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
         // The name that sd_listen_fds_with_names(3) gives to a socket without a name.
@@ -424,7 +424,7 @@ impl Passed {
                 .into()
         } else {
             format!(
-                "there is no other socket of that name. Those that were passed are {}; FileDescriptorName= of the socket unit names them",
+                "no other passed socket has that name. The passed sockets are {}; FileDescriptorName= in the socket unit sets their names",
                 names.join(", ")
             )
         }

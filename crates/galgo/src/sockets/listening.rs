@@ -3,7 +3,10 @@
 use std::{io, os::fd::OwnedFd};
 
 use galgo_front::{listener::Listener, settings::Listen};
-use galgo_spawn::{identity::effective_uid, trusted_path::others_account};
+use galgo_spawn::{
+    identity::{effective_uid, user_name_of},
+    trusted_path::others_account,
+};
 use rustix::process::geteuid;
 
 use crate::{
@@ -118,7 +121,7 @@ impl New {
                 let adopted = adopted.map_err(|e| format!("cannot listen on {listen}: {e}"))?;
                 new.share_queues(n, adopted, file, true)
             }
-            .map_err(|e| format!("cannot listen once for each event loop: {e}"))?;
+            .map_err(|e| format!("cannot open a listening socket for each event loop: {e}"))?;
         }
         match new.left_out.first() {
             Some(words) if open.is_empty() && new.bound.is_empty() => Err(words.clone()),
@@ -214,7 +217,7 @@ fn cannot_listen(listen: &Listen, open: &[Bound], e: &io::Error) -> String {
         |one: &&Bound| !unix && tcp_port(&one.listen.address) == tcp_port(&listen.address);
     if let (io::ErrorKind::AddrInUse, Some(own)) = (e.kind(), open.iter().find(same_port)) {
         return format!(
-            "cannot listen on {listen}: galgo itself listens on {} until it is started again, which this takes",
+            "cannot listen on {listen}: galgo itself listens on {}: restart galgo to make this change",
             own.listen
         );
     }
@@ -224,13 +227,16 @@ fn cannot_listen(listen: &Listen, open: &[Bound], e: &io::Error) -> String {
              or choose another port with --listen; port 0 takes a free one"
         }
         (io::ErrorKind::AddrInUse, true) => {
-            "another program listens there already, or the file is no socket"
+            "another program listens there already, or the file is not a socket: choose another path, or remove the file"
         }
         (io::ErrorKind::PermissionDenied, false) => {
             "ports below 1024 need root or CAP_NET_BIND_SERVICE. Choose a port such as 8080, \
              or start with sudo and --user"
         }
-        (io::ErrorKind::PermissionDenied, true) => "this user may not create a file in that folder",
+        (io::ErrorKind::PermissionDenied, true) => {
+            let user = user_name_of(effective_uid());
+            return format!("cannot listen on {listen}: user {user} cannot create a file in its folder");
+        }
         (io::ErrorKind::NotFound, true) => "its folder does not exist: create it",
         (io::ErrorKind::AddrNotAvailable, _) => {
             "this machine has no such address (ip addr shows those it has)"

@@ -185,7 +185,7 @@ fn permit(path: &Path, owner: u32, mode: u32, group: Option<u32>) -> io::Result<
     let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
     if !is_socket || stat.st_uid != owner {
         return Err(io::Error::other(
-            "another file has taken its place: its folder must be closed to others",
+            "another file has replaced the socket: chmod go-w its folder",
         ));
     }
     if let Some(group) = group {

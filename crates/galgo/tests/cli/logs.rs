@@ -32,7 +32,7 @@ fn a_log_named_dev_stderr_may_be_a_socket() {
         }
     };
     rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
-    until("info reload: the configuration was read again");
+    until("info reload: reloaded the configuration");
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(server.wait().unwrap().success());
     assert!(!said.contains("reopened"), "{said}");

@@ -95,26 +95,26 @@ fn says_which_steps_apply() {
         ),
         (
             &["/cgi-bin/none"],
-            &["program|none is there", "answer|404 Not Found"],
+            &["program|not found", "answer|404 Not Found"],
         ),
         (
             &["/office/a.txt"],
-            &["access|127.0.0.1 may not ask", "answer|403 Forbidden"],
+            &["access|127.0.0.1 is denied", "answer|403 Forbidden"],
         ),
         (
             &["/office/a.txt", "--from", "10.1.2.3"],
-            &["access|10.1.2.3 may ask", "answer|200 OK"],
+            &["access|10.1.2.3 is allowed", "answer|200 OK"],
         ),
         (
             &["/office/a.txt", "--method", "POST"],
             &[
-                "access|not by POST",
+                "access|POST is not allowed",
                 "answer|405 Method Not Allowed, allow: GET, HEAD",
             ],
         ),
         (
             &["/kept/a.txt"],
-            &["passwords|a user of", "answer|200 OK", "compress|"],
+            &["passwords|401 without", "answer|200 OK", "compress|"],
         ),
         (&["/"], &["then|/x.cgi", "SCRIPT_NAME /x.cgi"]),
         (
@@ -135,10 +135,10 @@ fn says_which_steps_apply() {
             &[
                 "access_log|",
                 "rules.log",
-                "env_rules|none of its 2 rules holds",
+                "env_rules|none of its 2 rules matches",
                 "request_headers|are changed",
                 "program|",
-                "errors|have pages",
+                "errors|replace the page",
                 "fields|are changed",
                 "expires|Cache-Control",
                 "cors|other origins may read it",
@@ -174,7 +174,7 @@ fn says_which_steps_apply() {
             &["/none.txt"],
             &["answer|404 Not Found", "errors|the page is /404.html"],
         ),
-        (&["/ws/hello"], &["program|", "upgrade|it may answer 101"]),
+        (&["/ws/hello"], &["program|", "upgrade|after a 101 response"]),
     ] {
         let done = site.galgo(&[&["check", ".", "--url"], args].concat());
         let mut rest = &*done.out;
@@ -215,8 +215,8 @@ fn a_program_that_cannot_start_is_named() {
 fn wrong_arguments_are_named() {
     let site = site();
     for (url, words) in [
-        ("ftp://a/", "is no URL"),
-        ("a.txt", "is no URL"),
+        ("ftp://a/", "is not a URL"),
+        ("a.txt", "is not a URL"),
         ("/../x", "the server answers 400"),
         ("http://a b/", "the server answers 400"),
     ] {
@@ -231,7 +231,7 @@ fn wrong_arguments_are_named() {
     for field in ["User-Agent", "X-A: 1\r\nX-B: 2"] {
         let done = site.galgo(&["check", ".", "--url", "/", "--header", field]);
         assert_eq!(done.code, 1, "{field}");
-        done.has_err("is no field");
+        done.has_err("is not a header field");
     }
 }
 
@@ -257,7 +257,7 @@ rate_limit = { requests = 1, per = "1h", burst = 1 }
     let mut rest = &*done.out;
     for line in [
         "authorizer",
-        "program            none is there",
+        "program            not found",
         "answer             404 Not Found",
         "errors             the page is /cgi-bin/mark",
         "authorizer",

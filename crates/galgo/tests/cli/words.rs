@@ -128,7 +128,7 @@ const TOLD: [(&[&str], &str); 12] = [
     ),
     (
         &["serve", "cgi-bin"],
-        "cgi-bin is a folder of programs: name the folder it is in, .",
+        "cgi-bin is a folder of programs: name the folder above it, .",
     ),
     (&["serve", "cgi-bin/hello"], "galgo run cgi-bin/hello"),
     (

@@ -282,11 +282,11 @@ fn wrong_configurations_are_named() {
     for (keys, words) in [
         (
             "access = { allow = [\"10.0.0.0/33\"] }",
-            "is no block of addresses",
+            "is not a block of IP addresses",
         ),
         (
             "access = { allow = [\"example.org\"] }",
-            "is no block of addresses",
+            "is not a block of IP addresses",
         ),
         ("access = { allow = [] }", "allow: names no address"),
         ("access = { methods = [\"get\"] }", "is no method"),

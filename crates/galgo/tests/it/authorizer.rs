@@ -368,7 +368,7 @@ fn rows() -> Vec<Row> {
         ),
         sets("a_computed_variable", "SCRIPT_FILENAME", "computed"),
         sets("a_header_variable", "HTTP_PROXY", "computed"),
-        sets("no_variable", "A.B", "no name of a variable"),
+        sets("no_variable", "A.B", "no variable name"),
         bad(
             "a_variable_twice",
             prints("Status: 200\nVariable-A: 1\nVariable-A: 2\n\n"),

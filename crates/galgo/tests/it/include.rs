@@ -84,7 +84,7 @@ fn a_wrong_file_changes_nothing() {
     fs::write(server.path("sites/c.toml"), "umask = \"000\"\n").unwrap();
     assert!(!server.reload());
     server.says("sites/b.toml:1:1: unknown key \"user\" here; it belongs in a [[route]]");
-    server.says("sites/c.toml:1:1: umask concerns the whole server");
+    server.says("sites/c.toml:1:1: umask applies to the whole server");
     assert_eq!(ask(&server, "b.example"), "200 b");
 }
 

@@ -184,7 +184,7 @@ fn its_source_is_not_shown() {
     );
     let check = site.galgo(&["check"]);
     assert!(
-        check.out.contains("their sources could be read"),
+        check.out.contains("anybody could read their sources"),
         "{}",
         check.out
     );

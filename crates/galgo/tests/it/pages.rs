@@ -117,7 +117,7 @@ fn what_stays_as_it_is() {
     // The error page does not exist.
     let (status, text) = get(&server, "/also/a.txt", "");
     assert!(status == 401 && text.contains("Unauthorized"), "{text}");
-    server.says("no page for the status 401: /401.html: it is answered with 404");
+    server.says("no error page for status 401: /401.html: it is answered with 404");
 }
 
 fn a_page_that_leads_on() {
@@ -158,7 +158,7 @@ passwords = "site.htpasswd"
     let said = "403 /shut/x /oops/index.cgi\n".to_owned();
     assert_eq!(get(&server, "/shut/x", ""), (403, said));
     assert_eq!(get(&server, "/asks/x", "").0, 401);
-    server.says("no page for the status 401: /on: it is answered with 302");
+    server.says("no error page for status 401: /on: it is answered with 302");
 }
 
 fn never_in_circles() {
@@ -196,10 +196,10 @@ try = ["/none{path}", "/round/"]
     ] {
         assert_eq!(get(&server, target, "").0, status, "{target}");
     }
-    server.says("no page for the status 401: /round/: more than 10 local redirects in a row");
-    server.says("no page for the status 404: /none.html: it is answered with 404");
-    server.says("no page for the status 502");
-    server.says("no page for the status 403: /cgi-bin/t?");
+    server.says("no error page for status 401: /round/: more than 10 local redirects in a row");
+    server.says("no error page for status 404: /none.html: it is answered with 404");
+    server.says("no error page for status 502");
+    server.says("no error page for status 403: /cgi-bin/t?");
     assert_eq!(server.get("/health").status, 200);
 }
 
@@ -236,9 +236,9 @@ index = ["index.cgi"]
     }
     assert_eq!(get(&server, "/none", "").0, 404);
     // The error log keeps the order of events.
-    server.says("no page for the status 404");
+    server.says("no error page for status 404");
     let errors = server.errors();
-    assert!(!errors.contains("no page for the status 503"), "{errors}");
+    assert!(!errors.contains("no error page for status 503"), "{errors}");
     server.set("go");
     assert_eq!(first.reply().text(), "first");
     assert!(!server.mark("ran").exists());
@@ -251,8 +251,8 @@ fn page(path: &str, page: &str) -> String {
 
 fn wrong_configurations_are_named() {
     for (keys, words) in [
-        ("errors = { 200 = \"/x\" }", "is no status of an error"),
-        ("errors = { 6xx = \"/x\" }", "is no status of an error"),
+        ("errors = { 200 = \"/x\" }", "is not the status of an error"),
+        ("errors = { 6xx = \"/x\" }", "is not the status of an error"),
         ("errors = { 404 = \"x\" }", "is not the path of a page"),
         ("errors = { 404 = \"//x\" }", "is not the path of a page"),
         ("errors = { 404 = \"/../x\" }", "is not the path of a page"),

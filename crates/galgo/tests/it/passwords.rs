@@ -365,7 +365,7 @@ fn the_command_line_sets_passwords() {
     for (args, password, words) in [
         (&["ada", "--delete"][..], "", "has no user \"ada\""),
         (&["a:b"], "x\n", "is not the name of a user"),
-        (&["ada"], "\n", "it is empty"),
+        (&["ada"], "\n", "the password is empty"),
         (&["ada"], &"x".repeat(73), "--argon2"),
     ] {
         let done = set(args, password);
@@ -406,7 +406,7 @@ fn wrong_configurations_are_named() {
         ),
         (
             "passwords = \"site.htpasswd\"\nrequire = [\"@staff\"]",
-            "there is no group \"staff\"",
+            "group \"staff\" is not defined",
         ),
         (
             "passwords = \"site.htpasswd\"\nrequire = [\"a:b\"]",

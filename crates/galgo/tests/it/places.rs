@@ -231,7 +231,7 @@ fn names_in_a_path_beside_programs_among_files() {
     // If the pattern matches the name of a folder, all files in that folder count as programs.
     let site = mixed();
     let below = route("/", files) + &route("/q/*.cgi", "cgi = \"www\"");
-    check_refuses(&site, &below, "their sources could be read");
+    check_refuses(&site, &below, "anybody could read their sources");
 }
 
 /// Like nginx: `location ~ \\.php$` beside files. Nothing listens at the application's address: requests for it get 502.
@@ -255,7 +255,7 @@ fn scripts_of_an_application_among_files() {
     check_refuses(
         &site(),
         &(files.to_owned() + php),
-        "name them here too: cgi_names = [\"*.php\"]",
+        "add to this route: cgi_names = [\"*.php\"]",
     );
     let files = files.replace("index =", "cgi_names = [\"*.php\"]\nindex =");
     let server = site().config(&files).config(php).start();
@@ -312,7 +312,7 @@ fn wrong_configurations_are_named() {
         (route("files = \"public\"\ncgi_names = []"), "names nothing"),
         (
             route("files = \"public\"\ncgi_names = [\"a/*\"]"),
-            "is no pattern for the names of files",
+            "is not a pattern for file names",
         ),
         (
             route("files = \"public\"\nenv = { A = \"\" }"),
@@ -330,17 +330,17 @@ fn wrong_configurations_are_named() {
         ),
         (
             "[[route]]\npath = \"/*/a\"\nfiles = \"public\"".into(),
-            "elsewhere than in its last name",
+            "before its last segment",
         ),
         (
             "[[route]]\npath = \"/*.x\"\ncgi = \"cgi-bin/t\"".into(),
-            "those of a folder",
+            "matches names in a folder",
         ),
         // Another route to the same folder would show the programs' sources.
         (
             route("files = \"public\"\ncgi_names = [\"*.cgi\"]")
                 + "[[route]]\npath = \"/b\"\nfiles = \"public\"",
-            "their sources could be read at \"/b/\": move the programs out, add a `cgi` route with that path, or name them here too: cgi_names = [\"*.cgi\"]",
+            "anybody could read their sources at \"/b/\": move the programs out, add a `cgi` route with that path, or add to this route: cgi_names = [\"*.cgi\"]",
         ),
     ] {
         let site = new_site().file("public/a.txt", "x", 0o644);

@@ -422,7 +422,7 @@ fn wrong_configurations_are_named() {
         ),
         (
             "[[route]]\npath = \"/\"\nfiles = \"public\"\ntry = [\"=200\"]",
-            "is no status of an error",
+            "is not the status of an error",
         ),
         (
             "[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\ntry = [\"/\"]",

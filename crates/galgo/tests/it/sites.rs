@@ -246,7 +246,7 @@ fn links_that_lead_out() {
         let reply = ask(&server, host, path);
         assert_eq!(reply.status, 403, "{host}{path}: {}", reply.text());
     }
-    server.says("a link leads out of the folder");
+    server.says("a symbolic link leads out of its folder");
     fs::remove_file(server.path("www/d.example/cgi-bin")).unwrap();
     assert_eq!(said(&server, "d.example", "/"), "200 five");
 }
@@ -276,7 +276,7 @@ fn sources_are_never_shown() {
         assert!(!reply.text().contains("#!/bin/sh"), "{host}{path}");
     }
     assert_eq!(ask(&server, "b.example", "/env").status, 403);
-    server.says("lie in each other");
+    server.says("contains the other");
 }
 
 fn what_is_refused_at_the_start() {
@@ -288,11 +288,11 @@ fn what_is_refused_at_the_start() {
         ),
         (
             "[[route]]\npath = \"/all/\"\nfiles = \"www/a.example\"\n",
-            "would show the programs of hosts",
+            "would publish the sources of the hosts' programs",
         ),
         (
             "[[route]]\npath = \"/p/\"\ncgi = \"www/a.example/public\"\n",
-            "where their sources could be read",
+            "where anybody could read their sources",
         ),
         (
             "[[route]]\npath = \"/p/\"\nfiles = \"public\"\npasswords = \"www/a.example/public/site.htpasswd\"\n",
@@ -318,9 +318,9 @@ fn what_check_says() {
     let server = site.clone().start();
     let done = site.galgo(&["check", "."]);
     for words in [
-        "www/Upper: is not the name of a host",
-        "www/empty: has no public/ and no cgi-bin/",
-        "a link leads out of the folder",
+        "www/Upper: is not a host name",
+        "www/empty: has neither public/ nor cgi-bin/",
+        "a symbolic link leads out of its folder",
         "www/a.example/cgi-bin/bad",
         "www/b.example/cgi-bin/env",
     ] {

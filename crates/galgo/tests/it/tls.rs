@@ -237,11 +237,11 @@ fn files_that_are_replaced_are_shown() {
     let (chain, secret) = certificate(&["localhost"]);
     // The certificate is written in place, like an editor does; the key is replaced by a rename, like certbot does.
     std::fs::write(&pem, &chain).unwrap();
-    server.says("what was read before stays in use: the key is that of another certificate");
+    server.says("still using the previous certificate: the key is that of another certificate");
     fine(first);
     let new = site_file(&server, "new.key", &secret);
     std::fs::rename(new, &key).unwrap();
-    server.says("a.pem was read again: it is valid until");
+    server.says("a.pem: the certificate is valid until");
     fine(&pem);
     let before = std::fs::read(&pem).unwrap();
     let trusted = site_file(&server, "trusted.pem", &before);
@@ -249,10 +249,10 @@ fn files_that_are_replaced_are_shown() {
     server.says("a.pem: No such file");
     fine(&trusted);
     std::fs::write(&pem, before).unwrap();
-    let again = || server.errors().matches("was read again").count() > 1;
+    let again = || server.errors().matches("a.pem: the certificate is valid until").count() > 1;
     galgo_testkit::wait_until("it is back", again);
     fine(&pem);
-    assert_eq!(server.errors().matches("stays in use").count(), 2);
+    assert_eq!(server.errors().matches("still using the previous certificate").count(), 2);
 }
 
 fn site_file(server: &Server, name: &str, bytes: impl AsRef<[u8]>) -> std::path::PathBuf {

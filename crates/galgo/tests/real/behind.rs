@@ -418,5 +418,5 @@ fn behind_nginx_by_script_filename() {
     curl(&[&front.url("/etc/passwd")]).is(403);
     front
         .galgo
-        .says("\"/etc/passwd\", which lies in no folder of a `cgi` route");
+        .says("\"/etc/passwd\", which no folder of a `cgi` route contains");
 }

@@ -318,8 +318,8 @@ fn check_says_how_php_starts() {
     for line in [
         "cgi-bin/page.php: starts warm; runs as",
         "cgi-bin/shares.php: starts warm; calls apcu_fetch: it starts cold where apc.enabled is on, and keeps nothing",
-        "cgi-bin/option: starts cold, for it gives php-cgi options in its `#!` line: put settings into a php.ini or a .user.ini",
-        "cgi-bin/cli: starts cold, for it is run by PHP for the command line: php-cgi can start warm",
+        "cgi-bin/option: starts cold, because it gives php-cgi options in its `#!` line: put settings into a php.ini or a .user.ini",
+        "cgi-bin/cli: starts cold, because it is run by PHP for the command line: php-cgi can start warm",
     ] {
         assert!(done.out.contains(line), "{line}\n{}", done.out);
     }

@@ -117,7 +117,7 @@ impl Upgrade {
             return Err("another galgo has taken over already".into());
         }
         if self.server.is_some() {
-            return Err("one is under way already".into());
+            return Err("an upgrade is already running".into());
         }
         let words = |e: Errno| format!("no sockets for it: {}", io::Error::from(e));
         let (ours, theirs) = socket_pair().map_err(words)?;

@@ -385,7 +385,7 @@ fn of_servers_that_are_asked_for_one_runs() {
     assert_eq!(sockets.len(), 2);
     for _ in 0..100 {
         let again = upgrade.start_successor(&mut host, now).unwrap_err();
-        assert_eq!(again, "one is under way already");
+        assert_eq!(again, "an upgrade is already running");
     }
     assert_eq!(host.started.len(), 1);
     let pid = host.started[0];

@@ -89,9 +89,9 @@ fn errors_name_the_included_file() {
             ("c", " \n"),
         ],
         &[
-            "sites/a.toml:1:1: listen concerns the whole server: write it in galgo.toml",
-            "sites/b.toml:1:1: include concerns the whole server: write it in galgo.toml",
-            "sites/c.toml:1:1: the file is empty. Where it is not just being written, remove it",
+            "sites/a.toml:1:1: listen applies to the whole server: write it in galgo.toml",
+            "sites/b.toml:1:1: include applies to the whole server: write it in galgo.toml",
+            "sites/c.toml:1:1: the file is empty: write it, or remove it",
         ],
     );
     fails(
@@ -102,7 +102,7 @@ fn errors_name_the_included_file() {
         ],
         &[
             "sites/a.toml:1:1: unknown key \"files\" here; it belongs in a [[route]]",
-            "sites/b.toml:1:2: defaults concerns the whole server: write it in galgo.toml",
+            "sites/b.toml:1:2: defaults applies to the whole server: write it in galgo.toml",
             "sites/c.toml:1:1: unknown key \"idle_timeout\" here; it belongs in a [[route]]",
         ],
     );
@@ -136,7 +136,7 @@ fn errors_that_are_only_consequences() {
         let said = said.replace(&format!("{}/", dir.path().display()), "");
         assert_eq!(said, wanted, "{source}");
     };
-    let unfit = "galgo.toml:1:11: include: no file has such a name, so there is no route: write one, or correct the pattern";
+    let unfit = "galgo.toml:1:11: include: no file matches this pattern, so galgo has no routes: create a file, or correct the pattern";
     fails("sit**/*.toml", "", unfit);
     fails(
         "nowhere/*.toml",

@@ -15,27 +15,27 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "{ hosts = [\"*.example.org\"] }",
-        "2:24: hosts: \"*.example.org\" takes a proof in the DNS, which galgo cannot give: name each host",
+        "2:24: hosts: \"*.example.org\" needs a DNS challenge, which galgo does not support: name each host",
     ),
     (
         "{ hosts = [\"192.0.2.1\"] }",
-        "2:24: hosts: \"192.0.2.1\" is an address: name a host",
+        "2:24: hosts: \"192.0.2.1\" is an IP address: write a host name",
     ),
     (
         "{ hosts = [\"https://example.org\"] }",
-        "2:24: hosts: \"https://example.org\" is no host: write it as in \"www.example.org\" (punycode: \"xn--…\")",
+        "2:24: hosts: \"https://example.org\" is not a host name: write it as in \"www.example.org\" (punycode: \"xn--…\")",
     ),
     (
         "{ hosts = [\"../etc\"] }",
-        "2:24: hosts: \"../etc\" is no host: write it as in \"www.example.org\" (punycode: \"xn--…\")",
+        "2:24: hosts: \"../etc\" is not a host name: write it as in \"www.example.org\" (punycode: \"xn--…\")",
     ),
     (
         "{ hosts = [\"a.example\"], contact = \"me@a.example\" }",
-        "2:48: contact: begins with \"mailto:\": \"mailto:me@example.org\"",
+        "2:48: contact: must begin with \"mailto:\", as in \"mailto:me@example.org\"",
     ),
     (
         "{ hosts = [\"a.example\"], authority = \"http://a.example\" }",
-        "2:50: authority: begins with \"https://\": \"https://acme-v02.api.letsencrypt.org/directory\"",
+        "2:50: authority: must begin with \"https://\", as in \"https://acme-v02.api.letsencrypt.org/directory\"",
     ),
     (
         "{ hosts = [\"a.example\"], authority_ca = \"none.pem\" }",

@@ -78,7 +78,7 @@ impl Findings {
         let verdict = match () {
             () if differs => "differs; keep start = \"cold\"",
             () if is_set => "identical; start = \"warm\" is set",
-            () if warm >= cold => "identical; nothing is gained",
+            () if warm >= cold => "identical; start = \"warm\" is no faster",
             () => "identical; set start = \"warm\"",
         };
         let mut said = format!("{name}: cold {cold:.1} ms, warm {warm:.1} ms, {verdict}");
@@ -87,7 +87,7 @@ impl Findings {
         }
         if !self.vary.is_empty() {
             let vary = self.vary.join(", ");
-            said.push_str(&format!("\n    varies when cold, too: {vary}"));
+            said.push_str(&format!("\n    differs between cold starts, too: {vary}"));
         }
         (said, differs)
     }
@@ -146,7 +146,7 @@ mod tests {
             findings.build_report("p", first, false)
         };
         let identical = "p: cold 36.1 ms, warm 4.0 ms, identical; set start = \"warm\"";
-        let varies = format!("{identical}\n    varies when cold, too: body of GET");
+        let varies = format!("{identical}\n    differs between cold starts, too: body of GET");
         assert_eq!(says(&same, None), (identical.into(), false));
         assert_eq!(says(&varying, None), (varies.clone(), false));
         // A race lost once, and a clock that ticked.

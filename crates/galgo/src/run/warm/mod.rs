@@ -175,7 +175,7 @@ async fn compare_all(caller: &Caller, candidates: &[Candidate]) -> io::Result<bo
             Err(Uncompared::Cold(why)) => (format!("{name}: stays cold: {why}"), false),
             Err(Uncompared::Fails(why)) => (format!("{name}: fails: {why}"), true),
             Err(Uncompared::Endless) => {
-                let why = format!("its answer has no end within {TRIAL:?}");
+                let why = format!("its response did not end within {TRIAL:?}");
                 (format!("{name}: not compared: {why}"), false)
             }
             Err(Uncompared::Late) => {
@@ -205,7 +205,7 @@ async fn compare(
         let said = String::from_utf8_lossy(&first.parts[3]);
         let said: Vec<_> = said.lines().filter(|l| !l.trim().is_empty()).collect();
         for line in &said[said.len().saturating_sub(LAST)..] {
-            why.push_str(&format!("\n    it said: {line}"));
+            why.push_str(&format!("\n    standard error: {line}"));
         }
         return Err(Uncompared::Fails(why));
     }
@@ -226,12 +226,12 @@ async fn compare(
     if !left.is_empty() {
         let names = left.join(", ");
         said.push_str(&format!(
-            "\n    loaded by each request, for they do more than load, or fail: {names}"
+            "\n    loaded by each request, because they do more than load, or fail: {names}"
         ));
     }
     if let Some(why) = parked {
         said.push_str(&format!(
-            "\n    parked, a process for each request, for it cannot be forked: it {why}"
+            "\n    parked (a process for each request), because it cannot be forked: it {why}"
         ));
     }
     Ok((said, differs))

@@ -92,9 +92,9 @@ impl ProgramPair {
         let cgi = &owner.cgi;
         let found = script::find_program(cgi, &owner.route.path, UrlPath::from_clean(&owner.url));
         let found = found.map_err(|refusal| match refusal {
-            Fault::NotFound => "no request reaches it".into(),
+            Fault::NotFound => "no URL reaches it".into(),
             Fault::Refused(why) => why,
-            _ => "the system has no descriptor or no memory left to look at it".into(),
+            _ => "the system lacks descriptors or memory to check it".into(),
         })?;
         let started = |start| {
             Arc::new(Cgi {
@@ -139,7 +139,7 @@ impl ProgramPair {
         let about = self.template_state(caller)?;
         match about.obstacle {
             Some(why) if about.unfit => Err(Uncompared::Cold(why)),
-            None if loaded.is_err() => Ok(Some(format!("it loads for {TRIAL:?}"))),
+            None if loaded.is_err() => Ok(Some(format!("it was still loading after {TRIAL:?}"))),
             obstacle => Ok(obstacle),
         }
     }

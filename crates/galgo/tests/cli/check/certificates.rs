@@ -135,6 +135,6 @@ fn what_has_not_come_yet_is_a_note() {
          [tls]\nautomatic = { hosts = [\"a.example\"], state = \"state\" }\n",
     );
     let done = check(&site);
-    done.has_out("note  certificate of a.example: comes when the server runs: there is none yet\n");
+    done.has_out("note  certificate of a.example: not issued yet: the server orders it when it runs\n");
     assert!(!site.path("state").exists() && done.code == 0);
 }

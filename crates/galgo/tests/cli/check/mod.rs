@@ -16,7 +16,7 @@ fn a_good_site_is_fine() {
     let done = site.galgo(&["check"]);
     let (first, rest) = done.out.split_once('\n').unwrap();
     let says = first.starts_with("ok    cgi-bin/sub/hello: runs as ")
-        && first.ends_with("; what it leaves running is ended by the server");
+        && first.ends_with("; leftover processes are killed by the server");
     assert!(says, "{first}");
     let want = "2 routes, 1 program: 1 ok, 0 warnings, 0 would fail\n";
     assert_eq!((rest, done.code), (want, 0), "{}", done.err);
@@ -189,7 +189,7 @@ fn what_an_interpreter_runs_needs_no_executable_bit() {
     let done = site.galgo(&["check"]);
     let first = done.out.lines().next().unwrap_or_default();
     let says = first.starts_with("ok    cgi-bin/page.php: runs as ")
-        && first.ends_with("; what it leaves running is ended by the server");
+        && first.ends_with("; leftover processes are killed by the server");
     assert!(says, "{first}");
     assert_eq!(done.code, 0);
 }
@@ -317,12 +317,12 @@ fn files_that_everybody_gets_are_named() {
             .file("public/notes", "#!/bin/sh\n", 0o644);
     let done = site.galgo(&["check"]);
     for line in [
-        "warn  public/.htaccess: galgo reads no .htaccess; this one denied (\\.pm|localconfig.*)$, and everybody gets localconfig (try: ",
-        "warn  public/data/.htaccess: galgo reads no .htaccess; this one denied everything, and everybody gets params.json (try: ",
-        "note  public/kept/.htaccess: galgo reads no .htaccess; this one denied everything, which nobody gets here either\n",
-        "note  public/new/.htaccess: galgo reads no .htaccess; this one denies nothing\n",
-        "warn  cgi-bin/.htaccess: galgo reads no .htaccess; this one denied admin, and everybody gets admin (try: ",
-        "warn  public/tool: is an executable script, and everybody may read it (try: move it away)\n",
+        "warn  public/.htaccess: galgo ignores .htaccess files; this one denied (\\.pm|localconfig.*)$, but galgo serves localconfig (try: ",
+        "warn  public/data/.htaccess: galgo ignores .htaccess files; this one denied everything, but galgo serves params.json (try: ",
+        "note  public/kept/.htaccess: galgo ignores .htaccess files; this one denied everything, and galgo does not serve that either\n",
+        "note  public/new/.htaccess: galgo ignores .htaccess files; this one denies nothing\n",
+        "warn  cgi-bin/.htaccess: galgo ignores .htaccess files; this one denied admin, but galgo serves admin (try: ",
+        "warn  public/tool: is an executable script, and anybody can read it (try: move it away)\n",
     ] {
         done.has_out(line);
     }

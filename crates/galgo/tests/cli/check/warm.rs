@@ -26,21 +26,21 @@ fn says_which_programs_start_warm() {
         .filter_map(|line| line.split("; runs as ").next())
         .collect();
     assert!(
-        lines[0].starts_with("ok    cgi-bin/a.sh: starts cold, for it is a script for sh"),
+        lines[0].starts_with("ok    cgi-bin/a.sh: starts cold, because it is a script for sh"),
         "{lines:#?}"
     );
     assert_eq!(lines[1], "ok    cgi-bin/b.pl: starts warm");
     assert!(
-        lines[2].starts_with("ok    cgi-bin/c.pl: starts cold, for it runs with taint checks"),
+        lines[2].starts_with("ok    cgi-bin/c.pl: starts cold, because it runs with taint checks"),
         "{lines:#?}"
     );
     assert_eq!(lines[3], "ok    cgi-bin/d.pyx: starts warm");
-    let node = "ok    cgi-bin/e.js: starts warm; parked, if it cannot be forked";
+    let node = "ok    cgi-bin/e.js: starts warm, or parked if it cannot be forked";
     assert_eq!(lines[4], node);
     // The words are the same as the server's when it loads the program.
     assert!(
         lines[5].starts_with(
-            "ok    cgi-bin/f.pl: starts cold, for it reads HTTP_HOST, REMOTE_ADDR while loading"
+            "ok    cgi-bin/f.pl: starts cold, because it reads HTTP_HOST, REMOTE_ADDR while loading"
         ),
         "{lines:#?}"
     );
@@ -154,13 +154,13 @@ fn cold_and_warm_are_compared() {
     assert!(rest.is_empty());
     let (varies, rest) = said("varies");
     assert!(varies.contains("identical"), "{varies}");
-    assert_eq!(rest, ["varies when cold, too: body of GET, body of POST"]);
+    assert_eq!(rest, ["differs between cold starts, too: body of GET, body of POST"]);
     let (rarely, rest) = said("rarely");
     assert!(rarely.contains("identical") && rest.is_empty(), "{rarely}");
     for name in ["ticks", "tocks"] {
         let (ticks, rest) = said(name);
         assert!(ticks.contains("identical"), "{ticks}");
-        assert_eq!(rest, ["varies when cold, too: body of POST"]);
+        assert_eq!(rest, ["differs between cold starts, too: body of POST"]);
     }
     let code = |part: &str, cold: &str, warm: &str, method: &str| {
         format!("{part} of {method}: cold {cold:?}, warm {warm:?}")
@@ -257,7 +257,7 @@ fn an_endless_answer_is_given_up() {
     site.program("endless.pl", endless);
     site.program("works.pl", &format!("#!/usr/bin/perl\n{HOW}"));
     let done = site.galgo(&["check", "--warm"]);
-    let endless = "cgi-bin/endless.pl: not compared: its answer has no end within 10s\n";
+    let endless = "cgi-bin/endless.pl: not compared: its response did not end within 10s\n";
     assert!(done.out.starts_with(endless), "{done:?}");
     done.has_out("cgi-bin/works.pl: cold ");
     assert_eq!(done.code, 0);

@@ -34,7 +34,7 @@ fn site(hosts: &[&str]) -> (Site, Place) {
 /// Waits for the certificate of a host.
 #[track_caller]
 fn comes(server: &Server, place: &Place, host: &str) {
-    server.says(&format!("the certificate of {host} came"));
+    server.says(&format!("the certificate of {host} was issued"));
     place.curl(host, "/health").has_out("fine");
 }
 
@@ -90,7 +90,7 @@ fn the_start_does_not_wait_for_the_authority() {
     let server = site.clone().start();
     server.says("no certificate for example.test: ");
     server.says(&format!(
-        "; https://{}:14000/dir is asked again in ",
+        "; next try at https://{}:14000/dir in ",
         place.ip
     ));
     assert_eq!(server.get("/health").status, 200);
@@ -155,7 +155,7 @@ fn the_authority_says_when_to_renew() {
     drop(server);
     place.wants_renewed(HOST);
     let server = site.start();
-    server.says("the certificate of example.test came");
+    server.says("the certificate of example.test was issued");
     place.curl(HOST, "/health").has_out("fine");
     // The certificate is not renewed a second time.
     assert!(server.reload());
@@ -175,7 +175,7 @@ fn while_another_server_orders_nothing_is_ordered() {
     let new = stored.with_file_name("other");
     fs::write(&new, key + &chain).unwrap();
     fs::rename(new, stored).unwrap();
-    server.says("the certificate of example.test was stored by another server");
+    server.says("the certificate of example.test was stored by another galgo server");
     assert!(!place.says().contains("/order-plz"), "{}", place.says());
 }
 
@@ -271,7 +271,7 @@ fn a_host_on_the_command_line_is_a_public_site() {
         ..Like::default()
     };
     let _pebble = place.start(&like);
-    server.says("the certificate of example.test came");
+    server.says("the certificate of example.test was issued");
     let root = place.root();
     let ask = |url: &str| {
         let mut curl = place.command("curl");

@@ -260,7 +260,7 @@ fn the_program_is_named_by_its_file() {
         );
         assert!(!reply.text().contains("SCRIPT_NAME"), "{file}");
     }
-    server.says("/bin/sh\", which lies in no folder of a `cgi` route");
+    server.says("/bin/sh\", which no folder of a `cgi` route contains");
     let mut outcomes = vec!["ok"; 6];
     outcomes.extend(
         rows.iter()

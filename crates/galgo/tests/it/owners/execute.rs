@@ -77,7 +77,7 @@ fn a_reload_that_would_need_that_is_refused() {
     assert_eq!(runs_as(&server, "/cgi-bin/who"), GAMES);
     server.configure(OWN);
     assert!(!server.reload());
-    server.says("/own/: to start its programs itself takes a restart of galgo");
+    server.says("/own/: restart galgo to start its programs");
     assert_ne!(server.get("/own/who").status, 200);
     assert_eq!(runs_as(&server, "/cgi-bin/who"), GAMES);
     // A route with a `user` needs no restart.

@@ -202,8 +202,8 @@ fn links_to_hosts_and_others() {
             "/cgi-bin/mine",
             "one.example/cgi-bin/mine\" is a symbolic link",
         ),
-        ("apart.example", "/cgi-bin/who", "a link leads out"),
-        ("outside.example", "/cgi-bin/who", "a link leads out"),
+        ("apart.example", "/cgi-bin/who", "a symbolic link leads out"),
+        ("outside.example", "/cgi-bin/who", "a symbolic link leads out"),
         (
             "below.example",
             "/cgi-bin/who",
@@ -392,7 +392,7 @@ fn what_check_and_run_say() {
     let fine = line("www/one.example/cgi-bin/who");
     assert!(
         fine.contains(&format!(
-            "runs as {one}, sandbox = \"standard\"; what it leaves running is ended by its helper"
+            "runs as {one}, sandbox = \"standard\"; leftover processes are killed by their helper"
         )),
         "{fine}"
     );
@@ -452,7 +452,7 @@ fn what_is_refused_in_words() {
     let done = galgo.arg(site.folder()).output().unwrap();
     let said = String::from_utf8(done.stderr).unwrap();
     assert!(
-        !done.status.success() && said.contains("sites: `user` takes root"),
+        !done.status.success() && said.contains("sites: `user` needs root"),
         "{said}"
     );
 }

@@ -94,7 +94,7 @@ fn a_spawner_that_dies_ends_the_server() {
     });
 }
 
-const SPAWNER_ENDED: &str = "the process that starts programs of other users has ended, and with it this server: start it again";
+const SPAWNER_ENDED: &str = "the spawner, which starts programs of other users, has ended, so this server ends too: start galgo again";
 
 /// Returns the addresses at which the program and the stack of a process begin.
 fn layout(pid: u32) -> [String; 2] {
@@ -432,7 +432,7 @@ fn who_may_change_the_configuration_is_root_alone() {
     let own_site = written(site(), config);
     let refused = |site: &galgo_testkit::Site| {
         let said = fails(site, &["serve"]);
-        assert!(said.contains("others than root may change it"), "{said}");
+        assert!(said.contains("users other than root can change"), "{said}");
     };
     own(&own_site, "galgo.toml", MAN);
     refused(&own_site);
@@ -455,7 +455,7 @@ fn who_may_change_the_configuration_is_root_alone() {
         let server = site.start();
         assert_eq!(server.get("/a").status, 404);
         assert!(server.get("/games/who").text().starts_with("5\n"));
-        server.says("others than root can change it");
+        server.says("users other than root can change it");
     }
 }
 

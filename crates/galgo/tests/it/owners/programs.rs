@@ -95,7 +95,7 @@ fn programs_in_the_folder_of_a_host() {
     // If another user owned the settings, that user could run programs as others: the server ignores the settings.
     own(&server.site, "www/a.example/site.toml", GAMES);
     assert!(server.reload());
-    server.says("site.toml: it would say how programs are started with root's rights");
+    server.says("site.toml: root would start programs as this file says");
     let reply = server.ask("GET /cgi-bin/who HTTP/1.1\r\nHost: a.example\r\n\r\n");
     assert!(reply.text().starts_with("65534\n"), "{}", reply.text());
 }
@@ -404,7 +404,7 @@ fn without_root_it_is_refused_in_words() {
         .unwrap();
     let said = String::from_utf8(done.stderr).unwrap();
     assert!(
-        !done.status.success() && said.contains("/games/: `user` takes root"),
+        !done.status.success() && said.contains("/games/: `user` needs root"),
         "{said}"
     );
 }
@@ -427,11 +427,11 @@ fn what_cannot_be_is_refused_in_words() {
         ),
         (
             "fastcgi = \"127.0.0.1:9000\"\nuser = \"games\"",
-            "is about processes that galgo starts",
+            "applies only to processes that galgo starts",
         ),
         (
             "scgi = \"127.0.0.1:9000\"\nuser = \"games\"",
-            "is about processes that galgo starts",
+            "applies only to processes that galgo starts",
         ),
         (
             "fastcgi = { run = [\"/bin/true\"] }\nuser = \"root\"",
@@ -471,7 +471,7 @@ fn check_names_the_user_and_what_is_wrong() {
         "{said}"
     );
     let fine =
-        "runs as games, sandbox = \"standard\"; what it leaves running is ended by its helper";
+        "runs as games, sandbox = \"standard\"; leftover processes are killed by their helper";
     assert!(said.contains(fine), "{said}");
 }
 

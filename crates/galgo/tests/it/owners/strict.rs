@@ -376,7 +376,7 @@ fn without_root_it_holds_too() {
         "EACCES", "written", "EACCES", "EACCES", "EACCES", "ran", "renamed",
     ];
     assert_eq!(says(&server, "/table/p", &tries), want);
-    server.says("network = \"loopback\" takes root");
+    server.says("network = \"loopback\" needs root");
 }
 
 pub(super) const UNPRIVILEGED: [&str; 4] = [

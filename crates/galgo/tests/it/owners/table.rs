@@ -301,7 +301,7 @@ fn is_worker(at: usize) -> bool {
 fn the_tables_are_what_happens() {
     needs_a_lasting_place();
     if !galgo_spawn::keeps_apart().unwrap() {
-        skip!("this kernel cannot keep programs apart");
+        skip!("this kernel cannot isolate programs");
     }
     let accounts = Accounts::new("galgo-t", 4, |_| "/nonexistent".into());
     let users = Users::of(&accounts);

@@ -243,7 +243,7 @@ fn what_does_not_get_ready_leaves_the_old_one() {
     }
     chown(&configuration, Some(NOBODY), None).unwrap();
     assert!(!server.upgrade());
-    goes_on(&server, all, "others than root may change it");
+    goes_on(&server, all, "users other than root can change");
     chown(&configuration, Some(0), None).unwrap();
     fs::write(&configuration, &good).unwrap();
     let binary = server.path("bin/galgo");
@@ -294,10 +294,10 @@ fn one_that_hangs_is_the_only_one() {
     let pid = hangs();
     assert_eq!(process::parent(pid), Some(all[1]));
     server.signal(Signal::USR2);
-    server.says("warn upgrade: one is under way already");
+    server.says("warn upgrade: an upgrade is already running");
     assert!(server.get("/games/who").text().starts_with("5\n"));
     kill(pid);
-    server.says("this galgo goes on serving");
+    server.says("this process keeps serving");
     goes_on(&server, all, "it ended by signal 9");
     // If the old server ends, the new one ends, too.
     fs::remove_file(server.mark("pid")).unwrap();
@@ -320,7 +320,7 @@ fn what_others_may_change_is_not_started() {
         goes_on(
             &server,
             all,
-            "others than root may change it: have root own it",
+            "users other than root can change",
         );
         assert!(!server.mark("ran").exists());
     };

@@ -145,7 +145,7 @@ fn a_reload_to_other_places_is_an_upgrade() {
     moves_on(&server);
     assert_eq!(server.get("/more/page").text(), "a page elsewhere");
     server.says(
-        "this galgo sees only what was configured as it started: so another galgo takes over",
+        "this process can open only the paths that were configured when it started: so a new galgo process takes over",
     );
     // The server cannot even read this file.
     let more = elsewhere();
@@ -178,7 +178,7 @@ fn without_a_manager_no_reload_is_an_upgrade() {
     let server = site().config(ROUTE).start();
     let before = server.pid();
     server.configure(&files("more", other.folder()));
-    let words = "another galgo reads it at SIGUSR2, and sees what this one does not";
+    let words = "to use the new configuration, send SIGUSR2: a new process is not limited to the old paths";
     for _ in 0..2 {
         assert!(!server.reload());
         server.says(words);
@@ -329,7 +329,7 @@ fn homes_and_new_hosts_are_served() {
     users(far.names());
     assert!(!server.reload());
     server.says(&format!(
-        "{}/public_html: this galgo sees only what was configured as it started",
+        "{}/public_html: this process can open only the paths that were configured when it started",
         others.path(&far.names()[0]).display()
     ));
     assert_eq!(server.pid(), before);

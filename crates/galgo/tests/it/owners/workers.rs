@@ -474,7 +474,7 @@ fn what_may_not_run_is_said() {
     let site = written(files(), &format!("user = \"nobody\"\n{APP}"));
     let said = site.galgo(&["check"]).out;
     let fine =
-        "runs as games, sandbox = \"standard\"; what it leaves running is ended by its helper";
+        "runs as games, sandbox = \"standard\"; leftover processes are killed by their helper";
     let line = |words: &str, said: &str| {
         let of_app = |l: &&str| l.contains("fastcgi") && l.contains("games/app");
         let found = said.lines().find(of_app);

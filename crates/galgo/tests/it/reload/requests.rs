@@ -120,13 +120,13 @@ fn what_takes_a_restart_is_said_and_stays() {
     assert!(
         server
             .errors()
-            .contains("a change of `workers` takes a restart")
+            .contains("`workers` has changed: restart galgo")
     );
     if geteuid().is_root() {
         assert!(
             server
                 .errors()
-                .contains("a change of `user` takes a restart")
+                .contains("`user` has changed: restart galgo")
         );
     }
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
@@ -173,7 +173,7 @@ fn logs_are_opened_again_and_change_places() {
         "access_log = \"other.log\"\nerror_log = \"error.log\"\nlog_format = \"combined\"",
     );
     server.signal(Signal::HUP);
-    wait_for("error.log", "read again");
+    wait_for("error.log", "reloaded the configuration");
     server.get("/elsewhere");
     wait_for("other.log", "\"GET /elsewhere HTTP/1.1\" 404");
     server.configure("access_log = \"off\"\nerror_log = \"stderr\"");
@@ -232,7 +232,7 @@ fn the_end_of_its_terminal() {
                 .unwrap();
             let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
             (caught & 1 == 1).then(|| kill_process(pid, Signal::HUP).unwrap())?;
-            wait_until("it", || lines("was read again") > 0);
+            wait_until("it", || lines("reloaded the configuration") > 0);
             Some(())
         });
         script.kill().unwrap();
@@ -242,9 +242,9 @@ fn the_end_of_its_terminal() {
             process::assert_gone(number);
             continue;
         }
-        let before = lines("was read again");
+        let before = lines("reloaded the configuration");
         kill_process(pid, Signal::HUP).unwrap();
-        wait_until("the configuration", || lines("was read again") > before);
+        wait_until("the configuration", || lines("reloaded the configuration") > before);
         kill_process(pid, Signal::TERM).unwrap();
         process::assert_gone(number);
     }

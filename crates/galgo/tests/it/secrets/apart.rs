@@ -282,7 +282,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-const OPEN: &str = "this kernel cannot keep programs apart";
+const OPEN: &str = "this kernel cannot isolate programs";
 
 /// Applies a filter like that of an old container engine, which answers unknown calls with EPERM.
 fn a_filter_that_keeps_programs_from_starting_is_told_of() {

@@ -103,9 +103,9 @@ fn threads_that_the_kernel_refuses() {
     let first = server.pid();
     // The first epoll instance of the new process waits for signals.
     for (skip, what) in [
-        (1, "no thread for certificates"),
-        (2, "starting the event loops"),
-        (3, "starting the event loops"),
+        (1, "cannot start a thread for certificates"),
+        (2, "cannot start the event loops"),
+        (3, "cannot start the event loops"),
     ] {
         inject::fail(&server, skip, 1, Errno::NFILE);
         assert!(!server.upgrade());
@@ -138,10 +138,10 @@ fn one_at_a_time() {
     let first = server.pid();
     let next = waits(&server);
     server.signal(Signal::USR2);
-    server.says("warn upgrade: one is under way already");
+    server.says("warn upgrade: an upgrade is already running");
     assert_eq!(server.get("/health").status, 200);
     kill_process(process::pid(next), Signal::KILL).unwrap();
-    server.says("this galgo goes on serving");
+    server.says("this process keeps serving");
     goes_on(&server, first, "it ended by signal 9");
 }
 

@@ -139,7 +139,7 @@ fn what_is_wrong() {
         (
             vec!["web=127.0.0.1:0"],
             "fd:other",
-            "Those that were passed are \"fd:web\"",
+            "The passed sockets are \"fd:web\"",
         ),
         (vec![], "fd:web", "no service manager has passed a socket"),
         (

@@ -16,7 +16,7 @@ list![
 /// Clocks so long that no connection ends by them.
 const NO_LIMIT: &str = "shutdown_grace = \"1h\"\nkeep_alive = \"1h\"";
 
-const WAITS: &str = "the galgo that this one has replaced still answers requests";
+const WAITS: &str = "the previous galgo process still answers requests";
 
 /// Starts a request that waits for the mark `go`.
 fn asked(server: &Server, name: &str) -> Client {

@@ -146,7 +146,7 @@ fn the_pid_file_moves() {
     // A reload does not change `pid_file`, and the log says so.
     server.configure("pid_file = \"other\"");
     assert!(server.reload());
-    server.says("a change of `pid_file` takes a restart");
+    server.says("`pid_file` has changed: restart galgo");
     server.signal(Signal::TERM);
     wait_until("its end", || !file.exists());
     assert!(!server.path("other").exists());
@@ -217,5 +217,5 @@ fn a_reload_meanwhile_is_the_new_ones() {
         server.signal(Signal::USR2);
         server.signal(Signal::HUP);
     }));
-    server.says("the configuration was read again");
+    server.says("reloaded the configuration");
 }

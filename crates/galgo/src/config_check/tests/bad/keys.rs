@@ -55,7 +55,7 @@ pub(super) const KEYS: &[super::Refused] = &[
     ),
     (
         "[[rewrite]]\npattern = \"/x\\b\"\nto = \"/y\"",
-        "2:11: pattern: holds a backspace, which is what \"\\b\" in double quotes means: write the pattern in single quotes",
+        "2:11: pattern: holds a backspace (\"\\b\" in double quotes is one): write the pattern in single quotes",
     ),
     (
         "[[route]]\npath = \"/\"\nredirect = { to = \"https://$host/\" }",
@@ -67,7 +67,7 @@ pub(super) const KEYS: &[super::Refused] = &[
     ),
     (
         "[[route]]\npath = \"/\"\nfiles = \"public\"\npasswords = \"p\"\nrequire = [\"valid-user\"]",
-        "5:12: require: everybody who has a password may enter where there is no `require`: delete it",
+        "5:12: require: every user of the password file may enter without `require`: delete it",
     ),
     (
         "[[route]]\npath = \"/\"\nfiles = \"public\"\npasswords = \"p\"\nrequire = \"valid-user\"",
@@ -204,7 +204,7 @@ pub(super) const KEYS: &[super::Refused] = &[
     ),
     (
         "log_format = \"xml\"",
-        "1:14: log_format: \"xml\" is no format: choose \"combined\", \"host_combined\" or \"json\"",
+        "1:14: log_format: \"xml\" is not a log format: choose \"combined\", \"host_combined\" or \"json\"",
     ),
     (
         "group = \"www-data\"",
@@ -232,7 +232,7 @@ pub(super) const KEYS: &[super::Refused] = &[
     ),
     (
         "[defaults]\ncpu = \"1500ms\"",
-        "2:7: cpu: is counted in whole seconds",
+        "2:7: cpu: must be whole seconds",
     ),
     (
         "[defaults]\ncpu = \"never\"",
@@ -292,7 +292,7 @@ pub(super) const KEYS: &[super::Refused] = &[
     ),
     (
         " \n",
-        "1:1: the file is empty. Where it is not just being written, remove it: cgi-bin/ and public/ are served without it",
+        "1:1: the file is empty: write it, or remove it to serve cgi-bin/ and public/",
     ),
     (
         "route = []",
@@ -300,11 +300,11 @@ pub(super) const KEYS: &[super::Refused] = &[
     ),
     (
         "[interpreters]\n\".*\" = \"/bin/sh\"",
-        "2:1: \".*\" is not an ending: write it as in \".php\"",
+        "2:1: \".*\" is not a file extension: write it as in \".php\"",
     ),
     (
         "[interpreters]\nphp = \"/usr/bin/php-cgi\"",
-        "2:1: \"php\" is not an ending: write it as in \".php\"",
+        "2:1: \"php\" is not a file extension: write it as in \".php\"",
     ),
     (
         "[interpreters]\n\".php\" = \"php-cgi\"",
@@ -324,11 +324,11 @@ pub(super) const KEYS: &[super::Refused] = &[
     ),
     (
         "[userdir]\nfiles = \"public_html\"",
-        "1:1: userdir: name the users that have one: users = [\"alice\"]",
+        "1:1: userdir: list the users to publish: users = [\"alice\"]",
     ),
     (
         "[userdir]\nfiles = \"public_html\"\nusers = [\"*\"]",
-        "3:10: users: every account would be published, those of the system too: name the users",
+        "3:10: users: this would publish every account, system accounts too: list the users",
     ),
     (
         "[userdir]\nfiles = \"public_html\"\nusers = [\"root\"]",
@@ -364,11 +364,11 @@ pub(super) const KEYS: &[super::Refused] = &[
     ),
     (
         "[server]\nport = 80",
-        "1:2: unknown key \"server\": the server's keys stand at the top of the file, in no table",
+        "1:2: unknown key \"server\": write the server's keys at the top of the file, outside of tables",
     ),
     (
         "server_user = \"galgo\"",
-        "1:1: unknown key \"server_user\": whom the server becomes is `user` at the top of the file; whom programs run as, `user` in a [[route]] or under [defaults]",
+        "1:1: unknown key \"server_user\": for the user of the server write `user` at the top of the file; for the user of programs, `user` in a [[route]] or under [defaults]",
     ),
     (
         "error_pages = 1",

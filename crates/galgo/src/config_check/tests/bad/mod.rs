@@ -41,7 +41,7 @@ fn several_at_once() {
     let homes =
         "[[route]]\npath = \"a\"\nfiles = \"public\"\n[userdir]\nfiles = \"www\"\nusers = []\n";
     let said = parse(dir.path(), homes).unwrap_err().to_string();
-    let both = said.contains("toml:2:8: path:") && said.contains("userdir: name the users");
+    let both = said.contains("toml:2:8: path:") && said.contains("userdir: list the users");
     assert!(both, "{said}");
     let many = "[[route]]\npath = \"a\"\nfiles = \"public\"\n".repeat(30);
     let said = parse(dir.path(), &many).unwrap_err().to_string();

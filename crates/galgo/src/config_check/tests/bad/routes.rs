@@ -3,7 +3,7 @@
 pub(super) const ROUTES: &[super::Refused] = &[
     (
         "[[route]]\npath = \"/\"",
-        "1:1: this route has no handler: give it one of `cgi`, `fastcgi`, `scgi`, `files`, `respond`",
+        "1:1: this route has no handler: add one of `cgi`, `fastcgi`, `scgi`, `files`, `respond`",
     ),
     (
         "[[route]]\npath = \"/\"\nroot = \"public\"",
@@ -51,7 +51,7 @@ pub(super) const ROUTES: &[super::Refused] = &[
     ),
     (
         "[[route]]\npath = \"/\"\nfastcgi = \"unix:a\"\nmemory = \"1G\"",
-        "4:10: memory: is about processes that galgo starts, and this `fastcgi` route names an address: delete it",
+        "4:10: memory: applies only to processes that galgo starts, but this `fastcgi` route names an address: delete it",
     ),
     (
         "[[route]]\npath = \"/\"\nscgi = \"unix:a\"\nquery_args = true",
@@ -63,15 +63,15 @@ pub(super) const ROUTES: &[super::Refused] = &[
     ),
     (
         "[[route]]\npath = \"/\"\nscgi = \"unix:a\"\nscripts = [\".a\"]",
-        "4:11: scripts: is about a folder of scripts: name that by `root`, or delete it",
+        "4:11: scripts: needs a folder of scripts: add `root`, or delete it",
     ),
     (
         "[[route]]\npath = \"/\"\nscgi = \"unix:a\"\nroot = \"cgi-bin\"\nscripts = [\"php\"]",
-        "5:12: scripts: \"php\" is no ending: write it as in \".php\", or \"*\" for any",
+        "5:12: scripts: \"php\" is not a file extension: write it as in \".php\", or \"*\" for any",
     ),
     (
         "[[route]]\npath = \"/\"\nscgi = \"unix:a\"\nroot = \"cgi-bin\"\nindex = [\"index.pl\"]",
-        "5:10: index: \"index.pl\" is no script: add its ending to `scripts`",
+        "5:10: index: \"index.pl\" is not a script: add its extension to `scripts`",
     ),
     (
         "[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\nscripts = [\".php\"]",
@@ -79,7 +79,7 @@ pub(super) const ROUTES: &[super::Refused] = &[
     ),
     (
         "[[route]]\npath = \"/\"\nscgi = \"unix:a\"\nindex = [\"a\"]",
-        "4:9: index: is about a folder of scripts: name that by `root`, or delete it",
+        "4:9: index: needs a folder of scripts: add `root`, or delete it",
     ),
     (
         "[[route]]\npath = \"/\"\nfiles = \"public\"\nauthorizer = \"fastcgi+unix:a\"",
@@ -91,7 +91,7 @@ pub(super) const ROUTES: &[super::Refused] = &[
     ),
     (
         "[[route]]\npath = \"/\"\nscgi = { run = [\"/bin/true\"] }",
-        "3:8: scgi: takes an address: only `fastcgi` programs are started by galgo",
+        "3:8: scgi: needs an address, because galgo starts only `fastcgi` programs",
     ),
     (
         "[[route]]\npath = \"/\"\nfastcgi = { workers = 2 }",
@@ -107,23 +107,23 @@ pub(super) const ROUTES: &[super::Refused] = &[
     ),
     (
         "[[route]]\npath = \"/\"\nfiles = \".\"\n[[route]]\npath = \"/programs/\"\nfastcgi = \"unix:a\"\nroot = \"cgi-bin\"",
-        "1:1: files: DIR holds the programs of \"/programs/\", and their sources could be read at \"/cgi-bin/\": move the programs out, add a `cgi` route with that path, or name them here too: cgi_names = [\"*.php\"]",
+        "1:1: files: DIR holds the programs of \"/programs/\", and anybody could read their sources at \"/cgi-bin/\": move the programs out, add a `cgi` route with that path, or add to this route: cgi_names = [\"*.php\"]",
     ),
     (
         "[[route]]\npath = \"/\"\nfiles = \".\"\n[[route]]\npath = \"/programs/\"\nfastcgi = \"unix:a\"\nroot = \"cgi-bin\"\nscripts = [\"*\"]",
-        "1:1: files: DIR holds the programs of \"/programs/\", and their sources could be read at \"/cgi-bin/\": move the programs out, add a `cgi` route with that path, or name the endings of scripts there by `scripts`, and here by `cgi_names`",
+        "1:1: files: DIR holds the programs of \"/programs/\", and anybody could read their sources at \"/cgi-bin/\": move the programs out, add a `cgi` route with that path, or list the extensions of scripts as `scripts` in that route and as `cgi_names` in this one",
     ),
     (
         "[[route]]\npath = \"/\"\nfiles = \".\"\n[[route]]\npath = \"/app\"\nfastcgi = \"unix:a\"\nroot = \"pixel.gif\"",
-        "1:1: files: DIR holds the programs of \"/app\", and their sources could be read at \"/pixel.gif\": move the programs out, add a `cgi` route with that path, or name them here too: cgi_names = [\"pixel.gif\"]",
+        "1:1: files: DIR holds the programs of \"/app\", and anybody could read their sources at \"/pixel.gif\": move the programs out, add a `cgi` route with that path, or add to this route: cgi_names = [\"pixel.gif\"]",
     ),
     (
         "[[route]]\npath = \"/\"\nfiles = \".\"\ncgi_names = [\"*.php\"]\n[[route]]\npath = \"/*.php\"\nfastcgi = \"unix:a\"\nroot = \"cgi-bin\"\nscripts = [\".php\", \".bak\"]",
-        "1:1: files: DIR holds the programs of \"/*.php\", and their sources could be read at \"/cgi-bin/\": move the programs out, add a `cgi` route with that path, or name them here too: cgi_names = [\"*.php\", \"*.bak\"]",
+        "1:1: files: DIR holds the programs of \"/*.php\", and anybody could read their sources at \"/cgi-bin/\": move the programs out, add a `cgi` route with that path, or add to this route: cgi_names = [\"*.php\", \"*.bak\"]",
     ),
     (
         "[[route]]\npath = \"/\"\nfiles = \".\"\ncgi_names = [\"*.pl\"]\n[[route]]\npath = \"/cgi-bin/*.cgi\"\ncgi = \"cgi-bin\"",
-        "1:1: files: DIR holds the programs of \"/cgi-bin/*.cgi\", and their sources could be read at \"/cgi-bin/\": move the programs out, add a `cgi` route with that path, or name them here too: cgi_names = [\"*.cgi\"]",
+        "1:1: files: DIR holds the programs of \"/cgi-bin/*.cgi\", and anybody could read their sources at \"/cgi-bin/\": move the programs out, add a `cgi` route with that path, or add to this route: cgi_names = [\"*.cgi\"]",
     ),
     (
         "[[route]]\npath = \"/\"\nredirect = \"https://www.example.org\"",
@@ -147,11 +147,11 @@ pub(super) const ROUTES: &[super::Refused] = &[
     ),
     (
         "[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\nload_env = { LANG = \"C\" }",
-        "4:14: load_env: LANG is no variable of a request: what is the same for all of them belongs into `env`",
+        "4:14: load_env: LANG is the same for all requests: set it in `env`",
     ),
     (
         "[[route]]\npath = \"/\"\ncgi = \"cgi-bin\"\nload_env = { GATEWAY_INTERFACE = \"\" }",
-        "4:14: load_env: GATEWAY_INTERFACE is no variable of a request: what is the same for all of them belongs into `env`",
+        "4:14: load_env: GATEWAY_INTERFACE is the same for all requests: set it in `env`",
     ),
     (
         "[[route]]\npath = \"/\"\nfastcgi = \"unix:a\"\nload_env = {}",
@@ -179,7 +179,7 @@ pub(super) const ROUTES: &[super::Refused] = &[
     ),
     (
         "[[route]]\npath = \"/a/../b\"\ncgi = \"cgi-bin\"",
-        "2:8: path: \"/a/../b\" holds a dot segment, which no request is answered by: write the path without it",
+        "2:8: path: \"/a/../b\" holds a segment \".\" or \"..\", which matches no request: write the path without it",
     ),
     (
         "[[route]]\npath = \"/a%20b\"\ncgi = \"cgi-bin\"",
@@ -187,7 +187,7 @@ pub(super) const ROUTES: &[super::Refused] = &[
     ),
     (
         "[[route]]\npath = \"/\"\nhost = \"a.b:80\"\ncgi = \"cgi-bin\"",
-        "3:8: host: a host has no port here: delete it",
+        "3:8: host: a host is written without a port: delete the port",
     ),
     (
         "[[route]]\npath = \"/\"\nhost = \"a*.b\"\ncgi = \"cgi-bin\"",
@@ -203,7 +203,7 @@ pub(super) const ROUTES: &[super::Refused] = &[
     ),
     (
         "[[route]]\npath = \"/\"\nfiles = \".\"\n[[route]]\npath = \"/programs/\"\ncgi = \"cgi-bin\"",
-        "1:1: files: DIR holds the programs of \"/programs/\", and their sources could be read at \"/cgi-bin/\": move the programs out, add a `cgi` route with that path, or name them here by `cgi_names`, in the place of that route",
+        "1:1: files: DIR holds the programs of \"/programs/\", and anybody could read their sources at \"/cgi-bin/\": move the programs out, add a `cgi` route with that path, or replace that route with `cgi_names` in this one",
     ),
     (
         "[[route]]\npath = \"/\"\nfiles = \"public\"\nindex = [\"a/b\"]",
@@ -235,7 +235,7 @@ pub(super) const ROUTES: &[super::Refused] = &[
     ),
     (
         "[[route]]\npath = \"/\"\nrespond = { body = \"x\", file = \"pixel.gif\" }",
-        "3:32: file: stands beside `body`: keep one of them",
+        "3:32: file: conflicts with `body`: keep one of them",
     ),
     (
         "[[route]]\npath = \"/\"\nrespond = { file = \"nothing.gif\" }",
@@ -331,11 +331,11 @@ pub(super) const ROUTES: &[super::Refused] = &[
     ),
     (
         "[[route]]\npath = \"/a\"\nfiles = \"public\"\nauthorizer = { cgi = \"run\", workers = 2 }",
-        "4:39: workers: is about a FastCGI application, and stands beside `cgi`: keep one of them",
+        "4:39: workers: is for FastCGI applications and conflicts with `cgi`: keep one of them",
     ),
     (
         "[[route]]\npath = \"/a\"\nfastcgi = { cgi = \"run\" }",
-        "3:19: cgi: is for `authorizer`: name a FastCGI program by `run`, and others by a `cgi` route",
+        "3:19: cgi: works only in `authorizer`: here write `run` for a FastCGI program, or a `cgi` route for another program",
     ),
     (
         "[[route]]\npath = \"/a\"\nfastcgi = \"unix:x\"\nupgrade = true",

@@ -101,7 +101,7 @@ fn an_upgrade_takes_listeners_of_the_configuration_only() {
         (
             "passed web",
             ours.as_fd(),
-            "which no service manager has passed",
+            "no service manager passed that socket",
         ),
     ] {
         let line = upgrade(&spawner).unwrap();
@@ -180,7 +180,7 @@ fn of_an_upgrade_nothing_is_the_servers_to_say() {
     let first = [server(&spawner)];
     for _ in 0..50 {
         let again = upgrade(&spawner).unwrap_err();
-        assert_eq!(again, "one is under way already");
+        assert_eq!(again, "an upgrade is already running");
     }
     assert_eq!(servers(&spawner), first);
     assert!(spawner.helper(GAMES, 0).is_ok());

@@ -59,11 +59,11 @@ fn wrong_configurations_are_named() {
     for (route, words) in [
         (
             "cgi = \"strict\"\nsandbox = \"tight\"",
-            "is no sandbox: choose",
+            "is not a sandbox: choose",
         ),
         (
             "cgi = \"strict\"\nsandbox = { network = \"some\" }",
-            "is no network: choose",
+            "is not a network: choose",
         ),
         (
             "cgi = \"strict\"\nsandbox = { write = [\"no-such\"] }",
@@ -72,11 +72,11 @@ fn wrong_configurations_are_named() {
         ("cgi = \"strict\"\nsandbox = { reads = [] }", "reads"),
         (
             "cgi = \"strict\"\nsandbox = \"strict\"\nno_new_privs = false",
-            "takes no_new_privs = true",
+            "needs no_new_privs = true",
         ),
         (
             "files = \"strict\"\ncgi_names = [\"*.cgi\"]\nsandbox = \"strict\"",
-            "takes a folder of programs",
+            "needs a folder of programs",
         ),
     ] {
         site.write(
