@@ -68,8 +68,8 @@ impl Floods {
         let client = self.client.get();
         if event_loop.told.mark_as_named(client) {
             let who = client.map_or_else(|| "unix".to_owned(), |ip| ip.to_string());
-            let words = "floods a connection with small requests, frames or chunks: others are served in between \
-                         (a firewall or max_connections_per_client keeps such a client out)";
+            let words = "floods a connection with small requests, frames or chunks: other clients are served in between \
+                         (block this client with a firewall or max_connections_per_client)";
             event_loop.shared.logs.error.write(Level::Warn, &who, words);
         }
     }

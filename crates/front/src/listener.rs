@@ -133,10 +133,10 @@ pub fn listening_address(fd: impl AsFd) -> io::Result<Address> {
     let fd = fd.as_fd();
     let unfit = |words: &str| Err(io::Error::other(words.to_owned()));
     if sys::sockopt::socket_type(fd)? != sys::SocketType::STREAM {
-        return unfit("it is no stream socket (ListenStream=)");
+        return unfit("it is not a stream socket (ListenStream=)");
     }
     if !sys::sockopt::socket_acceptconn(fd)? {
-        return unfit("it does not listen (Accept=no)");
+        return unfit("it is not a listening socket (Accept=no)");
     }
     let name = sys::getsockname(fd)?;
     if let Ok(tcp) = SocketAddr::try_from(name.clone()) {
@@ -146,7 +146,7 @@ pub fn listening_address(fd: impl AsFd) -> io::Result<Address> {
     match unix.as_ref().and_then(|unix| unix.path_bytes()) {
         Some(path) => Ok(Address::Unix(OsStr::from_bytes(path).into())),
         None => unfit(
-            "it is neither TCP nor a Unix socket with a file: every program could connect to another",
+            "it is neither TCP nor a Unix socket with a file: any program could connect to an abstract socket",
         ),
     }
 }

@@ -28,12 +28,12 @@ pub(crate) fn resolve_origin(
     }
     let origin = trusted.forwarded_params(&head.fields, link.remote_ip);
     let origin = origin.map_err(|Unreadable(field)| {
-        let words = format!("a trusted proxy wrote a {field} that cannot be read");
+        let words = format!("a trusted proxy sent a malformed {field} field");
         let errors = &event_loop.shared.logs.error;
         errors.write(Level::Warn, &link.remote, &words);
         Fault::Client(
             400,
-            "what a trusted proxy says of the client cannot be read",
+            "a trusted proxy sent a malformed field about the client",
         )
     })?;
     let Some(origin) = origin else {

@@ -230,7 +230,10 @@ impl Trace {
             );
         }
         if cgi.upgrade && !found.module {
-            self.note("upgrade", "after a 101 response, the program has the connection");
+            self.note(
+                "upgrade",
+                "after a 101 response, the program has the connection",
+            );
         }
         Ok(self.answer_later())
     }

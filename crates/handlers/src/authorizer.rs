@@ -71,8 +71,7 @@ impl Answering<'_, '_, '_> {
             ignored += backend.pending_len();
             backend.pending_output().clear_seen();
             if ignored > MOST_IGNORED {
-                let words =
-                    "the authorizer lets the request in and prints more than 1M behind that";
+                let words = "the authorizer let the request in, but then printed more than 1M";
                 return Err(Fault::Script(words.into()).into());
             }
             self.await_next_output(backend).await?;
@@ -99,11 +98,11 @@ async fn authorizer_fault(program: &mut Backend) -> Option<Fault> {
     match exit.map(|exit| exit.status) {
         Some(Status::Code(0)) => None,
         Some(status) => Some(Fault::Script(format!(
-            "the authorizer lets the request in, and ended {}",
+            "the authorizer let the request in, but ended {}",
             describe_status(status)
         ))),
         None => Some(Fault::Script(
-            "the authorizer lets the request in, and does not end".into(),
+            "the authorizer let the request in, but does not end".into(),
         )),
     }
 }
@@ -126,11 +125,11 @@ fn granted_variables(fields: &Fields) -> Result<Vec<(String, Vec<u8>)>, Fault> {
         let good = name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_')
             && !name.first().is_none_or(u8::is_ascii_digit);
         let why = if !good {
-            "which is no name of a variable: letters, digits and \"_\""
+            "which is not a valid name: use letters, digits and \"_\""
         } else if found.iter().any(|(n, _)| *n == text) {
             "twice"
         } else if vars::is_computed(&text) && !USER.contains(&text.as_str()) {
-            "which is computed for each request and not for it to set"
+            "which galgo computes for each request: an authorizer cannot set it"
         } else {
             found.push((text, value.to_vec()));
             continue;

@@ -21,17 +21,18 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::waiting;
 
-const SHORT: Fault = Fault::Busy("no descriptors are left for another connection");
-const FULL: Fault = Fault::Busy("the application takes no more connections: its backlog is full");
+const SHORT: Fault =
+    Fault::Busy("no file descriptors are left for a connection to the application");
+const FULL: Fault = Fault::Busy("the application accepts no more connections: its backlog is full");
 
 /// Describes an error and its fix.
 fn explain_error(e: &io::Error) -> String {
     match e.kind() {
-        io::ErrorKind::NotFound => "there is no such socket. Start the application, or correct the path".into(),
-        io::ErrorKind::ConnectionRefused => "nobody listens there. Start the application".into(),
+        io::ErrorKind::NotFound => "the socket does not exist. Start the application, or correct the path".into(),
+        io::ErrorKind::ConnectionRefused => "no process listens there. Start the application".into(),
         io::ErrorKind::PermissionDenied => {
-            "this user may not connect. Change the socket's owner or mode (listen.owner and listen.mode of \
-             php-fpm), or the folder's"
+            "this user cannot connect. Change the owner or mode of the socket (listen.owner and listen.mode of \
+             php-fpm) or of its folder"
                 .into()
         }
         _ => e.to_string(),
@@ -69,7 +70,7 @@ pub(crate) async fn connect(
         ))),
         Err(_elapsed) if matches!(address, Address::Unix(_)) => Err(FULL),
         Err(_elapsed) => Err(Fault::Late(format!(
-            "the application at {address} took no connection within {within:?} (connect_timeout)"
+            "the application at {address} accepted no connection within {within:?} (connect_timeout)"
         ))),
     }
 }
@@ -80,7 +81,9 @@ pub(crate) async fn connect_to_worker(file: &OwnedFd, within: Duration) -> Resul
     match timeout_at(Instant::now() + within, connect_unix(Path::new(&path))).await {
         Ok(Ok(sock)) => Ok(sock),
         Ok(Err(e)) if is_shortage(&e) => Err(SHORT),
-        Ok(Err(e)) => Err(Fault::Script(format!("its worker cannot be reached: {e}"))),
+        Ok(Err(e)) => Err(Fault::Script(format!(
+            "the worker of this route cannot be reached: {e}"
+        ))),
         Err(_elapsed) => Err(FULL),
     }
 }

@@ -211,7 +211,7 @@ fn start_error(not: NotDone) -> StartError {
 /// Returns the error for a helper that has reported nothing about a start.
 pub(crate) fn silent_helper(uid: u32) -> StartError {
     start_error(NotDone::NotNow(format!(
-        "the helper that starts programs as the user {uid} does not answer: it is stopped, or a file that it looks at hangs"
+        "the helper that starts programs as the user {uid} does not answer: it is stopped, or waits for a file system that hangs"
     )))
 }
 
@@ -219,6 +219,6 @@ pub(crate) fn silent_helper(uid: u32) -> StartError {
 pub(crate) fn helper_fault(e: &StartError) -> Fault {
     match e.source.kind() {
         io::ErrorKind::TimedOut => Fault::Stalled(e.source.to_string()),
-        _ => Fault::Script("the helper that starts programs as its user has ended".into()),
+        _ => Fault::Script("the helper that starts this program as its user has ended".into()),
     }
 }

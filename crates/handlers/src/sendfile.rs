@@ -93,7 +93,7 @@ pub(super) async fn answer_with_file(
     let other = plain.then(|| unconditional(head));
     let head = other.as_ref().unwrap_or(head);
     let file = send((files, head, &rest), media).await?;
-    let file = file.ok_or_else(|| refusal_fault("is not a file that can be read"))?;
+    let file = file.ok_or_else(|| refusal_fault("is not a readable file"))?;
     Ok(with_reply_fields(file, reply, plain))
 }
 
@@ -125,7 +125,7 @@ fn find_requested_file<'h>(
         _ => find_by_path(sendfile, value),
     };
     found.ok_or_else(|| {
-        refusal_fault("is in no folder that its route lists (sendfile, accel_redirect)")
+        refusal_fault("is in no folder that the route lists (sendfile, accel_redirect)")
     })
 }
 
@@ -168,7 +168,7 @@ fn with_reply_fields(mut file: Response, reply: &mut Reply, plain: bool) -> Resp
 /// Returns the fault without a path: the program's author knows the path, and other people read the log.
 fn refusal_fault(why: &str) -> Fault {
     Fault::Script(format!(
-        "the file that the program handed over (X-Sendfile, X-Accel-Redirect) {why}"
+        "the file that the program named (X-Sendfile, X-Accel-Redirect) {why}"
     ))
 }
 

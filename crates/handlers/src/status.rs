@@ -126,7 +126,7 @@ fn is_here(host: &str) -> bool {
 pub fn fault_hint(fault: &Fault) -> &'static str {
     match fault {
         Fault::Script(why) if why.contains("printed nothing") => {
-            "what it wrote to standard error tells most; a program must print a header, \
+            "read its standard error first; a program must print a header, \
              an empty line and its document, and flush them before it ends"
         }
         Fault::Script(why) if why.contains("promised Content-Length") => {
@@ -138,7 +138,7 @@ pub fn fault_hint(fault: &Fault) -> &'static str {
         Fault::Late(why) if why.contains("idle_timeout") => {
             "print something from time to time and flush it, or raise idle_timeout"
         }
-        Fault::Late(_) => "raise total_timeout where that is as long as it takes",
+        Fault::Late(_) => "raise total_timeout if the program needs that long",
         _ => "",
     }
 }
@@ -240,7 +240,7 @@ fn explain(html: &mut String, cause: &Cause<'_>) {
     if let Some(stderr) = cause.stderr {
         html.push_str("<h2>Standard error</h2>\n");
         match stderr.trim_end() {
-            "" => html.push_str("<p>The program wrote nothing to it.</p>\n"),
+            "" => html.push_str("<p>The program wrote nothing to standard error.</p>\n"),
             text => {
                 html.push_str("<pre>");
                 escape(html, text);

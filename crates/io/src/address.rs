@@ -81,7 +81,7 @@ fn parse_tcp(text: &str) -> Result<SocketAddr, String> {
             "is a URL: write only address and port, \"127.0.0.1:8080\"".into()
         }
         _ if text.starts_with('/') => format!("is a path: write \"unix:{text}\" for a socket"),
-        _ if text.parse::<std::net::IpAddr>().is_ok() => "names no port: write it behind, as in \"127.0.0.1:8080\" or \"[::1]:8080\"".into(),
+        _ if text.parse::<std::net::IpAddr>().is_ok() => "names no port: add the port, as in \"127.0.0.1:8080\" or \"[::1]:8080\"".into(),
         _ => "is not an address: write IP and port (\"127.0.0.1:8080\", \"[::1]:8080\") or \"unix:/path\"".into(),
     };
     Err(format!("{text:?} {wrong}"))

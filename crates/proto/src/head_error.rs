@@ -16,10 +16,10 @@ pub struct HeadError {
 impl HeadError {
     /// The head has more bytes than the limit.
     pub(crate) const TOO_LARGE: Self =
-        Self::new(431, "the head is larger than is taken (max_head)");
+        Self::new(431, "the head is larger than the limit (max_head)");
     /// The head has more fields than the limit.
     pub(crate) const MANY_FIELDS: Self =
-        Self::new(431, "more header fields than are taken (max_fields)");
+        Self::new(431, "more header fields than the limit (max_fields)");
     /// A Host field or `:authority` cannot be read.
     pub(crate) const HOST: Self = Self::bad_request("Host is not a host and a port");
     /// An expectation is unknown (RFC 9110, 10.1.1).

@@ -56,7 +56,7 @@ pub struct Variables<'b> {
 }
 
 /// The variables are larger than the limit.
-pub const TOO_LARGE: ScgiError = ScgiError("the variables are larger than is taken");
+pub const TOO_LARGE: ScgiError = ScgiError("the variables are larger than the limit");
 
 /// The reason why the bytes are no SCGI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

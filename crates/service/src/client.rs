@@ -351,5 +351,5 @@ impl Client for Whole {
 /// The fault of a body beyond its limit.
 pub const TOO_LARGE: Fault = Fault::Client(
     413,
-    "the request body is larger than this route takes (max_body)",
+    "the request body is larger than this route allows (max_body)",
 );

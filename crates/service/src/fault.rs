@@ -46,7 +46,7 @@ impl Fault {
             io::ErrorKind::TimedOut => Self::Client(408, "the client sends slower than min_rate"),
             GIVES_WAY => Self::Client(
                 408,
-                "the client sends slower than busy_rate, and others wait for a permit",
+                "the client sends slower than busy_rate while other requests wait (max_running)",
             ),
             _ => gone,
         }
@@ -95,9 +95,9 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Client(_, why) | Self::Gone(why) | Self::Busy(why) => f.write_str(why),
-            Self::TooMany(_) => {
-                f.write_str("the address asks more often than the rate_limit of the route allows")
-            }
+            Self::TooMany(_) => f.write_str(
+                "the client's address sends more requests than the rate_limit of the route allows",
+            ),
             Self::NotFound => f.write_str("nothing answers at this path"),
             Self::Refused(why)
             | Self::Script(why)

@@ -156,7 +156,9 @@ pub async fn wait_until_slow() {
 fn send_failed(e: &io::Error) -> &'static str {
     match e.kind() {
         io::ErrorKind::TimedOut => "the client reads slower than min_rate",
-        GIVES_WAY => "the client reads slower than busy_rate, and others wait for a permit",
+        GIVES_WAY => {
+            "the client reads slower than busy_rate while other requests wait (max_running)"
+        }
         _ => "the client closed the connection while the response was sent",
     }
 }

@@ -83,7 +83,7 @@ impl EnvBlock {
             long.len,
         );
         Err(format!(
-            "the variable {name} has {len} bytes, a program takes {STRING_MAX}"
+            "the variable {name} has {len} bytes; the limit is {STRING_MAX}"
         ))
     }
 
@@ -184,7 +184,7 @@ mod tests {
         env.set_variable(b"HTTP_COOKIE", &vec![b'x'; STRING_MAX - 13]);
         assert_eq!(env.check_size(), Ok(()));
         env.set_variable(b"HTTP_COOKIE", &vec![b'x'; STRING_MAX - 12]);
-        let why = "the variable HTTP_COOKIE has 131073 bytes, a program takes 131072";
+        let why = "the variable HTTP_COOKIE has 131073 bytes; the limit is 131072";
         assert_eq!(env.check_size(), Err(why.to_owned()));
     }
 

@@ -72,7 +72,7 @@ impl fmt::Display for IdentityError {
             Self::NoGroup(name) => write!(f, "there is no group `{name}`"),
             Self::Root => f.write_str("root is not a user to serve as"),
             Self::System(call, e) => write!(f, "{call}: {e}"),
-            Self::Regained(what) => write!(f, "the old {what} did not go away"),
+            Self::Regained(what) => write!(f, "the kernel did not take away the old {what}"),
         }
     }
 }

@@ -338,7 +338,7 @@ impl Walk {
         match self.bound.as_ref().filter(|bound| !path.starts_with(bound)) {
             None => Ok(()),
             Some(bound) => Err(io::Error::other(format!(
-                "leads to {}, by a link that others than root have put below {}: name what it is to lead to",
+                "leads to {}, by a link that a user other than root has put below {}: name the target of the link",
                 path.display(),
                 bound.display()
             ))),

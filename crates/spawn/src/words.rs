@@ -97,7 +97,7 @@ fn signal_name(n: i32) -> &'static str {
         15 => " (SIGTERM)",
         24 => " (SIGXCPU: its limit of CPU time)",
         25 => " (SIGXFSZ: its limit of file size)",
-        31 => " (SIGSYS: a system call that its sandbox ends programs for, as a 32-bit program's)",
+        31 => " (SIGSYS: a system call that its sandbox forbids, such as one of a 32-bit program)",
         _ => "",
     }
 }

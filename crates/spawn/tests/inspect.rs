@@ -85,7 +85,7 @@ const REFUSED: [(&str, u32, &[u8], &str); 12] = [
         "bare",
         0o755,
         b"#!\n",
-        "the program names no interpreter behind `#!`",
+        "the program names no interpreter after `#!`",
     ),
     (
         "lost",
@@ -202,7 +202,7 @@ fn what_fails_after_the_start_is_found_by_check() {
         ),
         (
             b"#!/usr/bin/env\n",
-            "interpreter `env` is not told what to run",
+            "interpreter `env` is given no program to run",
         ),
     ];
     for (bytes, expected) in table {

@@ -71,7 +71,7 @@ pub(crate) fn create_pooled(instances: u32) -> Result<Engine> {
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     Engine::new(&config).or_else(|e| {
         say::write_line(&format!(
-            "galgo: wasm: {e:#}; going on without reserved slots"
+            "galgo: wasm: {e:#}; continuing without reserved slots"
         ));
         create_compiler(false)
     })

@@ -74,6 +74,6 @@ fn run_keeper() -> Result<(), String> {
     read.map_err(|e| e.to_string())?;
     match Message::decode(&said) {
         Some(Message::Setup(setup)) => keep_worker(&HostProgram::from_executable(own), &setup),
-        _ => Err("what it is told makes no sense".into()),
+        _ => Err("the setup is invalid".into()),
     }
 }

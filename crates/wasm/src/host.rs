@@ -161,8 +161,7 @@ impl Beside {
     /// Opens the program in our folder, before it is asked for its version.
     fn open_candidate(&self) -> Result<(OwnedFd, FileId), String> {
         let at = self.path.display();
-        let cannot =
-            |e: &Errno| format!("{NEEDS}, which cannot be looked at beside galgo ({at}): {e}");
+        let cannot = |e: &Errno| format!("{NEEDS}, but galgo-wasm in {at} cannot be opened: {e}");
         let folder = self.folder.as_ref().map_err(cannot)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(folder, NAME, flags, Mode::empty()).map_err(|e| match e {
@@ -171,13 +170,11 @@ impl Beside {
         })?;
         let stat = fstat(&file).map_err(|e| cannot(&e))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(format!(
-                "{NEEDS}, and what is called so beside galgo ({at}) is no file"
-            ));
+            return Err(format!("{NEEDS}, but galgo-wasm in {at} is not a file"));
         }
         if !Writers::from_stat(&stat).are_among(self.own) {
             return Err(format!(
-                "{NEEDS}, and others can change the one beside galgo ({at}) who cannot change galgo: give both the same \
+                "{NEEDS}, but users who cannot change galgo can change galgo-wasm in {at}: give both the same \
                  owner and mode"
             ));
         }
@@ -222,11 +219,9 @@ impl Beside {
         let (at, own) = (self.path.display(), version());
         match its {
             Some(its) => format!(
-                "{NEEDS} {own}, and the one beside galgo ({at}) is {its}: build and install both together"
+                "{NEEDS} {own}, but galgo-wasm in {at} is {its}: build and install both together"
             ),
-            None => format!(
-                "{NEEDS} {own}, and what is called so beside galgo ({at}) is another program"
-            ),
+            None => format!("{NEEDS} {own}, but galgo-wasm in {at} is another program"),
         }
     }
 }
@@ -355,7 +350,7 @@ mod tests {
         assert_eq!(why, want);
         let program = folder.path().join("galgo-wasm");
         symlink("/bin/true", &program).unwrap();
-        assert!(beside.explain_missing().unwrap().ends_with("is no file"));
+        assert!(beside.explain_missing().unwrap().ends_with("is not a file"));
         fs::remove_file(&program).unwrap();
         fs::write(&program, "").unwrap();
         let mode = |mode| fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
@@ -364,7 +359,7 @@ mod tests {
             beside
                 .explain_missing()
                 .unwrap()
-                .contains("others can change")
+                .contains("users who cannot change galgo can change")
         );
         mode(0o755);
         assert_eq!(beside.explain_missing(), None);

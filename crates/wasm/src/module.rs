@@ -66,7 +66,7 @@ pub fn header_complaint(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [] => Some("the file is empty"),
         b if !b.starts_with(&MAGIC) => {
-            Some("it is no WebAssembly module: its first bytes are not \\0asm")
+            Some("it is not a WebAssembly module: its first bytes are not \\0asm")
         }
         b if b.len() < FIRST => Some("the file is cut off within its first 8 bytes"),
         _ => None,

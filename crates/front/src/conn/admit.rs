@@ -87,10 +87,10 @@ pub(super) fn may_name_clients(
     if !known && event_loop.should_log_unannounced() {
         let words = match speaks {
             Speaks::Http | Speaks::Https | Speaks::H2c | Speaks::Proxied => {
-                "the connection was closed: only trusted_proxies may speak the PROXY protocol"
+                "the connection was closed: the PROXY protocol came from an address that is not in trusted_proxies (add it if it is your proxy)"
             }
             Speaks::FastCgi | Speaks::Scgi => {
-                "is no front server: add its address to trusted_proxies if it is"
+                "the connection was closed: this address is not in trusted_proxies (add it if it is your front server)"
             }
         };
         let errors = &event_loop.shared.logs.error;
@@ -107,8 +107,9 @@ pub(super) fn log_unannounced(
     fault: &Fault,
 ) {
     if matches!(fault, Fault::Client(..)) && event_loop.should_log_unannounced() {
-        let words =
-            format!("the connection was closed: {fault}, which a proxy+ listener wants first");
+        let words = format!(
+            "the connection was closed: {fault} (a proxy+ listener needs that header first)"
+        );
         let errors = &event_loop.shared.logs.error;
         errors.write(Level::Warn, &link.remote, &words);
     }
@@ -123,7 +124,7 @@ pub(super) fn log_failed_handshake(
     if let Some(why) = why
         && event_loop.told.mark_as_named(link.remote_ip)
     {
-        let words = format!("the handshake of TLS failed: {why}");
+        let words = format!("the TLS handshake failed: {why}");
         let errors = &event_loop.shared.logs.error;
         errors.write(Level::Info, &link.remote, &words);
     }

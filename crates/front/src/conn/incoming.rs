@@ -168,7 +168,7 @@ impl Client for ConnectionClient<'_> {
         let transport = input.sock.clone();
         let Some(sock) = transport.plain_sock() else {
             return Poll::Ready(Err(Fault::Internal(
-                "what is encrypted cannot be spliced".into(),
+                "an encrypted connection cannot be spliced".into(),
             )));
         };
         let readable = input.allowance.poll_io(cx, |cx| sock.poll_readable(cx));

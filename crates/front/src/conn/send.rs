@@ -227,4 +227,4 @@ fn after_cut(framing: Framing, gone: bool) -> After {
     }
 }
 
-const GONE: &str = "the connection was closed before the response had its end";
+const GONE: &str = "the connection was closed before the end of the response";

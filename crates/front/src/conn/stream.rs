@@ -199,7 +199,7 @@ impl ConnectionOutput<'_, '_, '_> {
             let mut out = std::mem::take(producer.pending_output());
             let n = left.min(out.len());
             if n == 0 && event == OutputEvent::End {
-                let words = "output that was announced to the client did not come";
+                let words = "the output ended before the length that was announced to the client";
                 return Err(Fault::Internal(words.into()));
             }
             {

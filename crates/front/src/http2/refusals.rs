@@ -22,11 +22,11 @@ const MALFORMED: Fault = Fault::Client(
 );
 const FRAMES: Fault = Fault::Client(
     400,
-    "a field or a frame that HTTP/2 does not allow: the connection ends",
+    "a field or a frame that HTTP/2 does not allow: the connection is closed",
 );
 const FLOOD: Fault = Fault::Client(
     400,
-    "a head far larger than max_head, or too many resets or small frames: the connection ends",
+    "a head far larger than max_head, or too many resets or small frames: the connection is closed",
 );
 const TOO_LARGE: Fault = Fault::Client(431, "the head is far larger than max_head");
 

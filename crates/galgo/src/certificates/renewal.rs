@@ -173,7 +173,8 @@ impl Renewal {
         match read {
             Ok((pem, certificate)) => {
                 if let Err(words) = store.store_certificate(host, &pem) {
-                    let lost = format!("{words}. After a restart, galgo orders the certificate again");
+                    let lost =
+                        format!("{words}. After a restart, galgo orders the certificate again");
                     self.log.write(Level::Error, "tls", &lost);
                 }
                 self.install_certificate(work, host, certificate, "was issued");

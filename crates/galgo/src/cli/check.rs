@@ -382,7 +382,9 @@ fn kept_module(cgi: &Cgi, module: &Path) -> String {
         ));
     }
     if cgi.upgrade {
-        says.push("`upgrade` has no effect, because the program is a WebAssembly module".to_owned());
+        says.push(
+            "`upgrade` has no effect, because the program is a WebAssembly module".to_owned(),
+        );
     }
     if says.is_empty() {
         String::new()

@@ -102,7 +102,8 @@ fn unusual(files: &Files, path: &Path, below: &Path) -> Option<&'static str> {
 /// Describes which files an .htaccess file denied to clients of Apache, and whether every client may read them here.
 fn htaccess(path: &Path, all: &[PathBuf], is_public: impl Fn(&Path) -> bool) -> (Severity, String) {
     let Ok(text) = std::fs::read_to_string(path) else {
-        let says = "galgo ignores .htaccess files, and cannot read this one: check which files it denied";
+        let says =
+            "galgo ignores .htaccess files, and cannot read this one: check which files it denied";
         return (Severity::Warns, says.into());
     };
     let denials = denials(&text);

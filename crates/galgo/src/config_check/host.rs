@@ -178,7 +178,10 @@ fn open_if_present(base: &Folder, name: &str) -> io::Result<Option<Folder>> {
 fn unopened(base: &Path, name: &str, error: &io::Error) -> String {
     let path = base.join(name);
     match error.kind() {
-        ErrorKind::CrossesDevices => format!("{}: a symbolic link leads out of its folder: delete the link", path.display()),
+        ErrorKind::CrossesDevices => format!(
+            "{}: a symbolic link leads out of its folder: delete the link",
+            path.display()
+        ),
         ErrorKind::PermissionDenied => format!(
             "{}: user {} cannot enter this folder: chmod o+x {}",
             base.display(),

@@ -314,7 +314,10 @@ impl ConfigText<'_> {
             !name.contains(':') | name.ends_with(']') && port.bytes().all(|b| b.is_ascii_digit())
         });
         if port {
-            return Err(self.error_at(typed.span(), "a host is written without a port: delete the port"));
+            return Err(self.error_at(
+                typed.span(),
+                "a host is written without a port: delete the port",
+            ));
         }
         let literal = host
             .strip_prefix('[')

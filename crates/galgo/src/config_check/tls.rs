@@ -129,7 +129,10 @@ impl ConfigText<'_> {
         }
         let starts = |typed: &raw::Text, with: &str, like: &str| match typed.get_ref() {
             text if text.starts_with(with) && text.is_ascii() => Ok(text.clone()),
-            _ => Err(self.error_at(typed.span(), format!("must begin with {with:?}, as in {like:?}"))),
+            _ => Err(self.error_at(
+                typed.span(),
+                format!("must begin with {with:?}, as in {like:?}"),
+            )),
         };
         let contact = |typed: &raw::Text| starts(typed, "mailto:", "mailto:me@example.org");
         let authority = |typed: &raw::Text| starts(typed, "https://", LETS_ENCRYPT);

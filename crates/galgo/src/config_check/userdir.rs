@@ -117,9 +117,7 @@ impl ConfigText<'_> {
     fn check_user(&self, typed: &raw::Text) -> Checked<Option<(String, PathBuf)>> {
         let user = typed.get_ref();
         let message = match user.as_str() {
-            "*" => {
-                "this would publish every account, system accounts too: list the users".into()
-            }
+            "*" => "this would publish every account, system accounts too: list the users".into(),
             "root" => "the home of root is not published: delete it".into(),
             user => match find_home(user) {
                 Ok(home) if home.is_absolute() && home != Path::new("/") => {

@@ -109,9 +109,7 @@ impl ConfigText<'_> {
                 return wrong("is not NAME=value");
             };
             if !is_variable_name(name) || value.contains('\0') {
-                return wrong(
-                    "has no variable name before \"=\": write letters, digits and \"_\"",
-                );
+                return wrong("has no variable name before \"=\": write letters, digits and \"_\"");
             }
             if let Some(why) = computed(name) {
                 return wrong(why);
@@ -125,9 +123,8 @@ impl ConfigText<'_> {
     /// these. It may read every other variable, because those are the same for all requests.
     pub(crate) fn check_load_env(&self, route: &RawRoute) -> Checked<Vec<(String, String)>> {
         self.check_variables("load_env", &route.load_env, |name| {
-            (!galgo_proto::vars::is_of_request(name)).then_some(
-                "is the same for all requests: set it in `env`",
-            )
+            (!galgo_proto::vars::is_of_request(name))
+                .then_some("is the same for all requests: set it in `env`")
         })
     }
 

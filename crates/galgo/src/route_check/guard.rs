@@ -127,7 +127,8 @@ impl ConfigText<'_> {
         for typed in require.get_ref() {
             let Some(name) = typed.get_ref().strip_prefix('@') else {
                 if typed.get_ref() == "valid-user" {
-                    let message = "every user of the password file may enter without `require`: delete it";
+                    let message =
+                        "every user of the password file may enter without `require`: delete it";
                     return Err(self.error_at(typed.span(), message));
                 }
                 self.check_user_name(typed)?;

@@ -200,8 +200,9 @@ impl ConfigText<'_> {
             return Ok(String::new());
         }
         if text.len() < 2 || !text.starts_with('.') || text.contains(['/', '\0']) {
-            let message =
-                format!("{text:?} is not a file extension: write it as in \".php\", or \"*\" for any");
+            let message = format!(
+                "{text:?} is not a file extension: write it as in \".php\", or \"*\" for any"
+            );
             return Err(self.error_at(typed.span(), message));
         }
         Ok(text.clone())

@@ -153,7 +153,9 @@ impl Life {
         match reads.spawn(move || drop(tell.send(load()))) {
             Ok(_) => way.config = Some(Box::pin(timeout(READ, config))),
             Err(e) => {
-                self.log_kept_config(&format!("cannot start a thread to read the configuration: {e}"));
+                self.log_kept_config(&format!(
+                    "cannot start a thread to read the configuration: {e}"
+                ));
                 self.notify.report_ready();
             }
         }
@@ -179,8 +181,12 @@ impl Life {
             Err(NotTaken::Hidden(words)) => {
                 self.log_kept_config(&words);
                 let sees = match upgrade::allowed(&self.notify) {
-                    Ok(()) => "to use the new configuration, send SIGUSR2: a new process is not limited to the old paths",
-                    Err(_) => "to use the new configuration, restart galgo: a new process is not limited to the old paths",
+                    Ok(()) => {
+                        "to use the new configuration, send SIGUSR2: a new process is not limited to the old paths"
+                    }
+                    Err(_) => {
+                        "to use the new configuration, restart galgo: a new process is not limited to the old paths"
+                    }
                 };
                 self.write(Level::Info, "reload", sees);
             }

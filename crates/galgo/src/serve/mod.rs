@@ -19,7 +19,11 @@ use galgo_service::{
     log::{Level, Logs},
     phase::Phase,
 };
-use galgo_spawn::{Direct, Outside, guard, identity::{IdentityError, user_name_of}, sandbox};
+use galgo_spawn::{
+    Direct, Outside, guard,
+    identity::{IdentityError, user_name_of},
+    sandbox,
+};
 use rustix::process::DumpableBehavior;
 use tokio::{runtime::Runtime, sync::watch};
 
@@ -253,8 +257,9 @@ fn keep_guard(guard: std::io::Result<guard::StartedGuard>, logs: &Logs) {
     match guard {
         Ok(guard) => guard.restart_if_ended(),
         Err(e) => {
-            let words =
-                format!("cannot start the guard process: {e}. If this server is killed, leftover processes keep running");
+            let words = format!(
+                "cannot start the guard process: {e}. If this server is killed, leftover processes keep running"
+            );
             logs.error.write(Level::Warn, "start", &words);
         }
     }
@@ -317,6 +322,5 @@ fn become_by(
             user_name_of(identity.uid)
         ));
     }
-    assume(identity)
-        .map_err(|e| format!("cannot become user {}: {e}", user_name_of(identity.uid)))
+    assume(identity).map_err(|e| format!("cannot become user {}: {e}", user_name_of(identity.uid)))
 }

@@ -55,7 +55,8 @@ impl Spawning {
                 "{path}: `user` needs root: only root can start programs as another user. Start with sudo, or delete `user`"
             ));
         }
-        let words = |e| format!("cannot start the spawner, which starts programs of other users: {e}");
+        let words =
+            |e| format!("cannot start the spawner, which starts programs of other users: {e}");
         let mut direct = Direct::new().map_err(words)?;
         let args = program.spawner_args().map_err(|e| words(e.into()))?;
         let passed = passed.spawner_lines();

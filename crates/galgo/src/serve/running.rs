@@ -304,8 +304,7 @@ impl RunningServer {
         let taken = self.hand_out(new, Some(&before));
         before.succeeded_by(&self.site);
         for setting in fixed {
-            let words =
-                format!("`{setting}` has changed: restart galgo to use the new value");
+            let words = format!("`{setting}` has changed: restart galgo to use the new value");
             logs.error.write(Level::Warn, "reload", &words);
         }
         for warning in self.site.config.warnings.iter().chain(&left_out) {

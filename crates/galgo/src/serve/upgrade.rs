@@ -132,7 +132,9 @@ impl Invocation {
             Ok(Some(message)) => match message.split_first_word() {
                 (READY, _) => Ok(Successor { process, line }),
                 (FAILED, words) => Err(String::from_utf8_lossy(words).into_owned()),
-                _ => Err("the new process sent a message that this version does not understand".into()),
+                _ => Err(
+                    "the new process sent a message that this version does not understand".into(),
+                ),
             },
             Ok(None) => Err(process.describe_exit()),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(format!(
@@ -240,7 +242,10 @@ pub(super) fn allowed(notify: &Notify) -> Result<(), String> {
         );
     }
     if supervised && !notify.is_heard() {
-        return Err("systemd would stop the service when this process ends: set Type=notify in the unit".into());
+        return Err(
+            "systemd would stop the service when this process ends: set Type=notify in the unit"
+                .into(),
+        );
     }
     Ok(())
 }

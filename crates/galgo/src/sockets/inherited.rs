@@ -305,9 +305,7 @@ fn parse_address(bytes: &[u8]) -> Result<Address, String> {
 /// The socket does not listen there.
 fn check_queue(asked: Address, fd: OwnedFd) -> Result<(Address, OwnedFd), String> {
     let not = |why: String| {
-        format!(
-            "the previous galgo process handed over a wrong socket for {asked}: {why}"
-        )
+        format!("the previous galgo process handed over a wrong socket for {asked}: {why}")
     };
     let real = listening_address(&fd).map_err(|e| not(e.to_string()))?;
     let same = match (&asked, &real) {

@@ -235,7 +235,9 @@ fn cannot_listen(listen: &Listen, open: &[Bound], e: &io::Error) -> String {
         }
         (io::ErrorKind::PermissionDenied, true) => {
             let user = user_name_of(effective_uid());
-            return format!("cannot listen on {listen}: user {user} cannot create a file in its folder");
+            return format!(
+                "cannot listen on {listen}: user {user} cannot create a file in its folder"
+            );
         }
         (io::ErrorKind::NotFound, true) => "its folder does not exist: create it",
         (io::ErrorKind::AddrNotAvailable, _) => {

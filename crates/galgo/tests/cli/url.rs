@@ -174,7 +174,10 @@ fn says_which_steps_apply() {
             &["/none.txt"],
             &["answer|404 Not Found", "errors|the page is /404.html"],
         ),
-        (&["/ws/hello"], &["program|", "upgrade|after a 101 response"]),
+        (
+            &["/ws/hello"],
+            &["program|", "upgrade|after a 101 response"],
+        ),
     ] {
         let done = site.galgo(&[&["check", ".", "--url"], args].concat());
         let mut rest = &*done.out;

@@ -301,7 +301,7 @@ fn rows() -> Vec<Row> {
     let grant = || stdout(GRANT);
     let bad = |name, bytes: Vec<u8>, says| (name, bytes, false, 502, "script_error", says);
     let dies = |name, bytes: Vec<u8>| {
-        let says = "closed the connection before it had ended the request";
+        let says = "closed the connection before the end of its response";
         (name, bytes, true, 502, "script_error", says)
     };
     let sets = |name, variable: &str, says| {
@@ -318,7 +318,7 @@ fn rows() -> Vec<Row> {
         bad(
             "garbage_behind_a_grant",
             [grant(), b"garbage, and more".to_vec()].concat(),
-            "does not speak FastCGI as it should",
+            "breaks the FastCGI protocol",
         ),
         bad(
             "a_grant_for_another_request",
@@ -364,7 +364,7 @@ fn rows() -> Vec<Row> {
         bad(
             "a_grant_and_much_behind_it",
             [grant(), stdout("x".repeat(60_000)).repeat(20)].concat(),
-            "more than 1M behind that",
+            "then printed more than 1M",
         ),
         sets("a_computed_variable", "SCRIPT_FILENAME", "computed"),
         sets("a_header_variable", "HTTP_PROXY", "computed"),

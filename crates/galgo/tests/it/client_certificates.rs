@@ -94,11 +94,11 @@ fn a_client_without_is_refused_where_one_is_required() {
     let expired = authority.client("ada", (2020, 2021));
     let host = authority.host("ada");
     for (shows, why) in [
-        (None, "it has shown no certificate"),
-        (Some(&another), "its certificate is not taken: "),
+        (None, "the client sent no certificate"),
+        (Some(&another), "the client's certificate is not accepted: "),
         (
             Some(&expired),
-            "its certificate is not taken: certificate expired",
+            "the client's certificate is not accepted: certificate expired",
         ),
     ] {
         let before = server.errors().matches(why).count();
@@ -116,7 +116,7 @@ fn a_client_without_is_refused_where_one_is_required() {
         &curl(&server, Some(&host), &[]),
         &["SSL_CLIENT_S_DN=CN=ada"],
     );
-    server.says("the handshake of TLS failed: it has shown no certificate");
+    server.says("the TLS handshake failed: the client sent no certificate");
     let ada = authority.client("ada", NOW);
     let done = curl(&server, Some(&ada), &[]);
     has_lines(&done, &["SSL_CLIENT_VERIFY=SUCCESS"]);

@@ -234,7 +234,7 @@ fn an_address_may_ask_a_route_so_often() {
     wait_until("the lines", || {
         server.access().iter().filter(is_limited).count() == 4
     });
-    server.says("more often than the rate_limit of the route allows");
+    server.says("more requests than the rate_limit of the route allows");
     // A reload keeps the counts of routes that do not change.
     server.reload();
     assert_eq!(status(&mut server.connect(), ""), 429);

@@ -36,9 +36,9 @@ fn say(server: &Server, bytes: &[u8]) {
 
 fn the_log_says_why_and_no_more_than_once_a_second() {
     let server = site().config("workers = 1").start();
-    let failed = "127.0.0.1: the handshake of TLS failed: ";
+    let failed = "127.0.0.1: the TLS handshake failed: ";
     for (bytes, why) in [
-        (&[22; 100][..], "what it sent is no TLS"),
+        (&[22; 100][..], "the client does not speak TLS"),
         (b"GET / HTTP/1.1\r\n\r\n", "it speaks HTTP without TLS"),
     ] {
         let words = format!("info {failed}{why}");
@@ -83,7 +83,7 @@ fn a_thousand_that_stop_hold_up_nobody() {
     for tcp in &mut slow {
         let _ = tcp.read_to_end(&mut Vec::new());
     }
-    server.says("the handshake of TLS failed: it took longer than head_timeout");
+    server.says("the TLS handshake failed: it took longer than head_timeout");
     galgo_testkit::wait_until("their descriptors are closed", || {
         galgo_testkit::process::descriptors(server.pid()) <= before
     });

@@ -149,7 +149,7 @@ fn what_fails_lets_nobody_in() {
         assert_eq!(reply.status, status, "{query}: {reply:?}");
         assert!(!reply.text().contains("secret"), "{query}");
     }
-    server.says("the authorizer lets the request in, and ended with status 1");
+    server.says("the authorizer let the request in, but ended with status 1");
     let mut outcomes = ["script_error"; 8];
     outcomes[7] = "script_timeout";
     watch.after(&outcomes);

@@ -359,7 +359,7 @@ fn refused() -> [(String, u16, &'static str); 8] {
         (
             "POST /cgi-bin/t?head HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n".into(),
             413,
-            "the request body is larger than this route takes (max_body)",
+            "the request body is larger than this route allows (max_body)",
         ),
         (get(&format!("/{long}"), ""), 414, "(max_target)"),
         (get("/", &format!("X: {long}\r\n")), 431, "(max_head)"),

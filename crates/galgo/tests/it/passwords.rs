@@ -422,7 +422,7 @@ fn wrong_configurations_are_named() {
         ),
         (
             "passwords = \"site.htpasswd\"",
-            "line 4: the hash of \"old\" is of no kind",
+            "line 4: galgo does not support the hash of \"old\"",
         ),
         (
             "passwords = \"site.htpasswd\"\nrequire = [\"zoe\"]",

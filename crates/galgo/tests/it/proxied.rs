@@ -130,7 +130,7 @@ fn what_a_trusted_proxy_garbles_is_a_400() {
     let watch = Watch::begin(&server);
     let reply = asked(&server, "X-Forwarded-For: not an address\r\n");
     assert_eq!(reply.status, 400);
-    server.says("a trusted proxy wrote a X-Forwarded-For that cannot be read");
+    server.says("a trusted proxy sent a malformed X-Forwarded-For field");
     watch.after(&["client_error"]);
 }
 

@@ -174,7 +174,7 @@ fn anything_else_is_a_502() {
         assert!(!reply.text().contains("secret"), "{row}");
     }
     server.says("X-Sendfile, X-Accel-Redirect) is in no folder");
-    server.says("X-Sendfile, X-Accel-Redirect) is not a file that can be read");
+    server.says("X-Sendfile, X-Accel-Redirect) is not a readable file");
     server.says("X-Sendfile, X-Accel-Redirect) is named more than once");
     for line in server
         .errors()

@@ -212,12 +212,12 @@ fn a_new_certificate_is_shown_after_a_reload() {
     // A broken certificate file changes nothing.
     std::fs::write(&pem, "-----BEGIN CERTIFICATE-----\n").unwrap();
     assert!(!server.reload());
-    server.says("the certificate is no PEM");
+    server.says("the certificate is not PEM");
     curl(&server, "localhost", "/health", &trusting(first)).has_out("200 OK");
     let other = certificate(&["localhost"]);
     std::fs::write(&pem, &other.0).unwrap();
     assert!(!server.reload());
-    server.says("the key is that of another certificate");
+    server.says("the key belongs to another certificate");
     std::fs::write(&key, &other.1).unwrap();
     assert!(server.reload());
     curl(&server, "localhost", "/health", &trusting(&pem)).has_out("200 OK");
@@ -237,7 +237,7 @@ fn files_that_are_replaced_are_shown() {
     let (chain, secret) = certificate(&["localhost"]);
     // The certificate is written in place, like an editor does; the key is replaced by a rename, like certbot does.
     std::fs::write(&pem, &chain).unwrap();
-    server.says("still using the previous certificate: the key is that of another certificate");
+    server.says("still using the previous certificate: the key belongs to another certificate");
     fine(first);
     let new = site_file(&server, "new.key", &secret);
     std::fs::rename(new, &key).unwrap();
@@ -249,10 +249,22 @@ fn files_that_are_replaced_are_shown() {
     server.says("a.pem: No such file");
     fine(&trusted);
     std::fs::write(&pem, before).unwrap();
-    let again = || server.errors().matches("a.pem: the certificate is valid until").count() > 1;
+    let again = || {
+        server
+            .errors()
+            .matches("a.pem: the certificate is valid until")
+            .count()
+            > 1
+    };
     galgo_testkit::wait_until("it is back", again);
     fine(&pem);
-    assert_eq!(server.errors().matches("still using the previous certificate").count(), 2);
+    assert_eq!(
+        server
+            .errors()
+            .matches("still using the previous certificate")
+            .count(),
+        2
+    );
 }
 
 fn site_file(server: &Server, name: &str, bytes: impl AsRef<[u8]>) -> std::path::PathBuf {

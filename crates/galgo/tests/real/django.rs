@@ -109,7 +109,7 @@ fn the_admin() {
         let log = server.errors();
         let left = log
             .lines()
-            .rfind(|line| line.contains("left to each request"));
+            .rfind(|line| line.contains("modules not loaded ahead"));
         let costly = ["django.contrib.auth.models", "mysite.wsgi"];
         let loaded = left.is_none_or(|line| !costly.iter().any(|module| line.contains(module)));
         loaded && log.matches("loaded for warm starts").count() > 2

@@ -317,7 +317,7 @@ fn check_says_how_php_starts() {
     let done = site.galgo(&["check"]);
     for line in [
         "cgi-bin/page.php: starts warm; runs as",
-        "cgi-bin/shares.php: starts warm; calls apcu_fetch: it starts cold where apc.enabled is on, and keeps nothing",
+        "cgi-bin/shares.php: starts warm; calls apcu_fetch: it starts cold if apc.enabled is on, and keeps nothing",
         "cgi-bin/option: starts cold, because it gives php-cgi options in its `#!` line: put settings into a php.ini or a .user.ini",
         "cgi-bin/cli: starts cold, because it is run by PHP for the command line: php-cgi can start warm",
     ] {

@@ -65,7 +65,7 @@ impl OpenRefusal {
 
 /// Message if the system refuses a file to a server's user without privileges.
 pub(super) const UNREADABLE: &str =
-    "the server's user may not read it: chmod a+r the file, a+rx the folders";
+    "the server's user cannot read the file: chmod a+r the file, a+rx its folders";
 
 impl From<Errno> for OpenRefusal {
     fn from(errno: Errno) -> Self {

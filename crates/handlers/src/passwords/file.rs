@@ -54,7 +54,7 @@ impl Users {
         let hash = rest.split(':').next().unwrap_or_default();
         let Some(kind) = HashScheme::from_hash(hash) else {
             return Err(format!(
-                "the hash of {name:?} is of no kind that galgo takes, and lets nobody in (try: galgo passwd FILE {name})"
+                "galgo does not support the hash of {name:?}: this user cannot log in (try: galgo passwd FILE {name})"
             ));
         };
         let hash: Arc<str> = hash.into();
@@ -65,7 +65,7 @@ impl Users {
         self.hashes.entry(name.into()).or_insert(hash);
         if kind.is_weak() {
             Err(format!(
-                "the hash of {name:?} is weak: whoever reads the file finds the password by trying (try: galgo passwd FILE {name})"
+                "the hash of {name:?} is weak: anyone who reads the file can guess the password (try: galgo passwd FILE {name})"
             ))
         } else {
             Ok(())
@@ -238,7 +238,7 @@ mod tests {
         let doubts = users.doubts.join("\n");
         for words in [
             "line 4: the hash of \"bob\" is weak",
-            "line 6: the hash of \"plain\" is of no kind",
+            "line 6: galgo does not support the hash of \"plain\"",
             "line 7: is not name:hash",
             "and more",
         ] {

@@ -83,11 +83,13 @@ impl Passwords {
         let users = self.file.last_users();
         let mut doubts = users.doubts.clone();
         if users.is_empty() {
-            doubts.push("names no user: nobody may come in".into());
+            doubts.push("names no user: nobody can log in".into());
         }
         let missing = self.allowed.iter().flatten();
         let missing = missing.filter(|name| users.user_hash(name).is_none());
-        doubts.extend(missing.map(|name| format!("has no user {name:?}, whom `require` names")));
+        doubts.extend(
+            missing.map(|name| format!("has no user {name:?}, but `require` names that user")),
+        );
         doubts
     }
 
@@ -145,7 +147,11 @@ impl Passwords {
             return Ok(true);
         }
         let gate = &cx.shared.gate;
-        let busy = |_| Fault::Busy("no password was verified within queue_wait");
+        let busy = |_| {
+            Fault::Busy(
+                "the password could not be verified within queue_wait: too many others wait",
+            )
+        };
         let wait = cx.shared.queue_wait;
         let peer = request.peer();
         let turn = timeout(wait, gate.await_turn(peer)).await.map_err(busy)??;

@@ -81,7 +81,7 @@ impl ProgramRun<'_, '_, '_> {
     pub(super) fn may_start_here(&self, remit: &Arc<Remit>, uid: u32) -> Result<(), String> {
         if uid != effective_uid() {
             return Err(format!(
-                "it runs as the user {uid}: only root, or this user, can start it"
+                "the program runs as the user {uid}: only root or that user can start it"
             ));
         }
         let file = Path::new(OsStr::from_bytes(self.script.script_filename.as_bytes()));

@@ -50,9 +50,9 @@ enum StartState {
     Failed(Box<FailedLaunch>),
 }
 
-const NO_ROOM: Fault = Fault::Busy("no descriptors are left for another program");
+const NO_ROOM: Fault = Fault::Busy("no file descriptors are left for another program");
 /// Text about a program that was too late.
-pub(super) const AFTER: &str = "the program was ended";
+pub(super) const AFTER: &str = "galgo ended the program";
 
 impl ProgramRun<'_, '_, '_> {
     pub(super) async fn start_program(
@@ -328,7 +328,7 @@ impl ProgramRun<'_, '_, '_> {
             StartStage::Environment => {
                 return Fault::Client(
                     431,
-                    "a header field is longer than any variable of a program may be",
+                    "a header field is too long for a variable of a program",
                 );
             }
             StartStage::Clone => return Fault::Busy("the system could not create another process"),

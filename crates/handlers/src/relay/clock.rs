@@ -127,7 +127,7 @@ impl Clocks {
         let (what, length, clock) = if self.total <= now {
             ("the request was not finished", total, "total_timeout")
         } else if self.first.is_some_and(|at| at <= now) {
-            let what = "no complete response head came";
+            let what = "no complete response head arrived";
             (what, first, "first_byte_timeout")
         } else if self.moved + idle <= now && self.first.is_none() {
             ("no byte moved in either direction", idle, "idle_timeout")

@@ -202,7 +202,7 @@ pub(crate) fn unfinished(exit: Exit) -> Option<Fault> {
     match exit.status {
         Status::Code(_) => None,
         status @ Status::Signal(_) => Some(Fault::Script(format!(
-            "the program did not finish its response: it was ended {}",
+            "the program did not finish its response: it was killed {}",
             describe_status(status)
         ))),
     }

@@ -95,7 +95,7 @@ pub(crate) fn unfed_fault(e: &io::Error) -> Fault {
     if is_short(e) {
         SHORT
     } else {
-        Fault::Internal(format!("a request body could not be passed on: {e}"))
+        Fault::Internal(format!("the request body could not be passed on: {e}"))
     }
 }
 

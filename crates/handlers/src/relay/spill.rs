@@ -191,7 +191,7 @@ impl Spill {
             };
             read.await.map_err(|e| {
                 Fault::Internal(format!(
-                    "output that waited in a file could not be read again: {e}"
+                    "stored output could not be read back from its file: {e}"
                 ))
             })?;
         }

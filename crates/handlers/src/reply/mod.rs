@@ -34,8 +34,8 @@ use crate::{
     status,
 };
 
-const UNTYPED: &str = "the response has a document and no Content-Type, so its reader has to guess what it is; \
-    print \"Content-Type: text/html\", or what the document is, before the empty line (this is said once for each program)";
+const UNTYPED: &str = "the response has a document but no Content-Type, so browsers guess the type; \
+    print \"Content-Type: text/html\", or the type of the document, before the empty line (logged once for each program)";
 
 pub(super) struct Answering<'a, 'r, 'c> {
     pub(super) cx: Context<'a>,
@@ -338,7 +338,7 @@ impl Answering<'_, '_, '_> {
         }
         match program.wait_for_exit().await.map(|exit| exit.status) {
             Some(status @ Status::Code(1..)) => Some(Fault::Script(format!(
-                "the program printed a head and no document, and ended {}",
+                "the program printed a head but no document, and ended {}",
                 describe_status(status)
             ))),
             _ => None,
@@ -363,7 +363,7 @@ impl Answering<'_, '_, '_> {
             Some(_) if !ended => String::new(),
             Some(status @ Status::Code(_)) => format!("; it exited {}", describe_status(status)),
             Some(status @ Status::Signal(_)) => {
-                format!("; it was ended {}", describe_status(status))
+                format!("; it was killed {}", describe_status(status))
             }
         };
         Fault::Script(format!("{e}{how}"))

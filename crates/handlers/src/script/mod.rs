@@ -329,7 +329,7 @@ pub fn find_program_below<'p>(
         }
         (rest, info) if info == rest => (&named.script_name[..], info),
         _ => {
-            let why = "SCRIPT_FILENAME goes on behind the program, and SCRIPT_NAME and PATH_INFO do not say how";
+            let why = "SCRIPT_FILENAME has a path after the program, but neither SCRIPT_NAME nor PATH_INFO ends in that path";
             return Err(Fault::Refused(why.into()));
         }
     };
@@ -455,18 +455,18 @@ pub fn hint_for_file(file: &[u8]) -> Option<String> {
         .to_ascii_lowercase();
     if ending == "php" {
         return Some(
-            "name what runs it: \".php\" = \"/usr/bin/php-cgi\" under [interpreters]".into(),
+            "name its interpreter: \".php\" = \"/usr/bin/php-cgi\" under [interpreters]".into(),
         );
     }
     let page = PAGES.contains(&ending.as_str());
-    page.then(|| "files that are sent as they are belong in a folder of files, as public/".into())
+    page.then(|| "static files belong in a folder of files, such as public/".into())
 }
 
 fn lookup_fault(errno: Errno, file: &Path) -> Fault {
     match errno {
         Errno::LOOP => Fault::Refused(format!("{file:?} is a loop of symbolic links")),
         Errno::ACCESS => Fault::Refused(format!(
-            "{file:?} cannot be reached by the server's user: chmod a+x the folders on the way"
+            "the server's user cannot enter a folder on the way to {file:?}: chmod a+x that folder"
         )),
         // INVAL: a NUL in the path.
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Fault::NotFound,

@@ -204,10 +204,7 @@ fn what_may_not_run_is_forbidden_in_words() {
     let table = [
         ("/plain", "plain\" is not executable: chmod +x"),
         ("/plain/i", "plain\" is not executable: chmod +x"),
-        (
-            "/page.php.txt",
-            "is not executable: files that are sent as they are",
-        ),
+        ("/page.php.txt", "is not executable: static files"),
         ("/locked.php", "is not readable: chmod a+r"),
         ("/fifo", "is not a regular file"),
         (

@@ -253,7 +253,9 @@ impl Spooled {
                 _ => Ok(piece),
             });
             self.piece = piece.map_err(|e| {
-                Fault::Internal(format!("a request body could not be read again: {e}"))
+                Fault::Internal(format!(
+                    "the stored request body could not be read back: {e}"
+                ))
             })?;
             self.next += self.piece.len() as u64;
         }

@@ -34,7 +34,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// Failures in a row after which requests no longer wait for the next try.
 const PATIENCE: u32 = 4;
-const END_AT_ONCE: &str = "its workers end as soon as they are started: the log says how";
+const END_AT_ONCE: &str = "the workers of this route end right after their start: see the log";
 /// Interval of checks whether the program has changed.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -207,7 +207,7 @@ impl Supervisor {
                 () = sleep(LOOK) => {
                     let now = version(&self.pool.slots.config.run);
                     if !stale && now.is_some() && now != executed {
-                        self.log_message(Level::Info, "its program has changed: it is replaced");
+                        self.log_message(Level::Info, "the program has changed: replacing the worker");
                         stale = true;
                     }
                     due = stale;
@@ -246,7 +246,7 @@ impl Supervisor {
             if signal == TERM {
                 self.log_message(
                     Level::Warn,
-                    "TERM did not end it within kill_grace: KILL ends it",
+                    "did not end within kill_grace after TERM: sending KILL",
                 );
             }
         }
@@ -257,7 +257,7 @@ impl Supervisor {
     fn log_exit(&self, exit: Option<Exit>) {
         if let Some(exit) = exit.filter(|exit| exit.status != Status::Signal(KILL)) {
             let words = format!(
-                "was told to end, and ended {}",
+                "was stopped by galgo, and ended {}",
                 describe_status(exit.status)
             );
             self.log_message(Level::Info, &words);
@@ -270,10 +270,7 @@ impl Supervisor {
         let success = exit.is_none_or(|exit| exit.status.success());
         if let Some(exit) = exit {
             let level = if success { Level::Info } else { Level::Warn };
-            let words = format!(
-                "it ended {}; another is started",
-                describe_status(exit.status)
-            );
+            let words = format!("ended {}; starting another", describe_status(exit.status));
             self.log_message(level, &words);
         }
         if !success && self.pool.slots.have_answered() {

@@ -168,7 +168,7 @@ async fn load_once(
         Ok(stopped) => stopped,
         Err(_late) => Err(LoadFailure::new(
             NoTemplate::Ended,
-            "it has not come to its first line within first_byte_timeout",
+            "it did not reach its first line within first_byte_timeout",
         )),
     };
     let is_held = order.proven || template.is_holding();
@@ -244,7 +244,7 @@ async fn examine_program(
 fn warn(resources: &Resources, program: &WarmProgram, warnings: &str) {
     let log = &resources.errors;
     for line in warnings.lines().filter(|l| !l.trim().is_empty()) {
-        let words = format!("said while it was loaded: {line}");
+        let words = format!("standard error while loading: {line}");
         log.write(Level::Warn, &program.name, &words);
     }
 }

@@ -213,7 +213,7 @@ impl WarmProgram {
         drop(gone);
         if !left.is_empty() {
             let words = format!(
-                "left to each request, for they do more than load, or fail: {}",
+                "modules not loaded ahead, because they do more than load, or fail: {}",
                 some(&left)
             );
             self.log.write(Level::Info, &self.name, &words);
@@ -233,7 +233,7 @@ impl WarmProgram {
         };
         drop(state);
         let words = format!(
-            "left to each request: {}; loaded with them, it {why}",
+            "modules not loaded ahead: {}; loaded with them, the program {why}",
             some(&gone)
         );
         self.log.write(Level::Info, &self.name, &words);
@@ -248,7 +248,7 @@ impl WarmProgram {
         }
         let words = if parks {
             state.fit = Fit::Parked(why.to_owned());
-            format!("parked, for it cannot be forked: it {why}")
+            format!("parked, because it cannot be forked: it {why}")
         } else {
             state.fit = Fit::Cold;
             state.obstacle = Some(format!("it {why}"));
@@ -311,7 +311,7 @@ impl WarmProgram {
             return;
         }
         if self.change(|state| state.remove(template)).is_some() {
-            let words = format!("its template gave no child ({why}): it is replaced");
+            let words = format!("the template started no child ({why}): replacing the template");
             self.log.write(Level::Warn, &self.name, &words);
         }
     }
@@ -341,7 +341,7 @@ impl WarmProgram {
         state.failed(Instant::now());
         drop(state);
         drop(gone);
-        let words = "a child of its template was ended by a signal: the template is replaced";
+        let words = "a child of the template was killed by a signal: replacing the template";
         self.log.write(Level::Warn, &self.name, words);
     }
 

@@ -22,10 +22,10 @@ use super::{
 use crate::{resources::Resources, upstream::exchange::InstanceLease};
 
 /// Messages for modules whose worker told the reason on standard error.
-const DENIED: &str = "the module may not be run as its user: the line of the log above says why";
-const BAD: &str = "the module cannot be run: the line of the log above says why";
+const DENIED: &str = "the module may not be run as its user: see the previous line of the log";
+const BAD: &str = "the module cannot be run: see the previous line of the log";
 const STUCK: &str =
-    "takes no requests: it is stopped, or the file systems of its modules hang; another is started";
+    "takes no requests: it is stopped, or waits for a file system that hangs; starting another";
 
 /// The exit of an instance that could not report how it ended: that of a killed process.
 const KILLED: Exit = Exit {
@@ -37,8 +37,8 @@ const KILLED: Exit = Exit {
 
 /// Limit for workers that end one after the other before one takes a request: each costs a process.
 const WORKERS: u32 = 3;
-const DEAF: &str = "takes no connections: another is started for the next request";
-const LOST: &str = "the wasm worker of its user ends as soon as it is started";
+const DEAF: &str = "takes no connections: the next request starts another";
+const LOST: &str = "the wasm worker of the program's user ends right after its start";
 
 const NONE_TAKEN: Fault = Fault::Busy("the wasm worker took no program within queue_wait");
 

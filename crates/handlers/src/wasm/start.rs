@@ -189,13 +189,14 @@ async fn is_ready(socket: &OwnedFd, starter: &WorkerStarter) -> Result<(), Fault
     match timeout(READY, said).await {
         Ok(Ok(true)) => Ok(()),
         Ok(Ok(false)) => {
-            let words = "the wasm worker of its user ended at once: the log says why";
+            let words =
+                "the wasm worker of the program's user ended right after its start: see the log";
             Err(starter.fault(words.into()))
         }
         Ok(Err(e)) if is_shortage(&e) => Err(SHORT),
         Ok(Err(e)) => Err(Fault::Internal(format!("the wasm worker: {e}"))),
         Err(_late) => Err(Fault::Late(
-            "the wasm worker of its user took no connection within a minute".into(),
+            "the wasm worker of the program's user accepted no connection within a minute".into(),
         )),
     }
 }

@@ -230,9 +230,9 @@ impl ModuleWorker {
         let how = match exit.map(|exit| exit.status) {
             None => return false,
             Some(Status::Code(n)) => format!("exited with status {n}"),
-            Some(Status::Signal(n)) => format!("was ended by signal {n}"),
+            Some(Status::Signal(n)) => format!("was killed by signal {n}"),
         };
-        self.give_up(&format!("{how}: another is started for the next request"));
+        self.give_up(&format!("{how}: the next request starts another"));
         true
     }
 

@@ -68,7 +68,7 @@ impl Certificate {
         let mut doubts = Vec::new();
         doubts.extend(self.facts.validity_problem(now));
         if self.names.is_empty() {
-            let words = "it names no host (Subject Alternative Name): no browser takes it";
+            let words = "it names no host (Subject Alternative Name): browsers reject it";
             doubts.push(words.to_owned());
         }
         let facts = self.key.cert.iter().map(|one| Facts::from_der(one));
@@ -79,7 +79,7 @@ impl Certificate {
         if let Some(at) = apart {
             // RFC 5246, 7.4.2: after each certificate comes its signer's certificate.
             doubts.push(format!(
-                "its chain is in the wrong order: certificate {} was signed by {:?}, and behind it stands {:?}",
+                "its chain is in the wrong order: certificate {} was signed by {:?}, but the next certificate is {:?}",
                 at + 1, chain[at].issuer, chain[at + 1].subject
             ));
         }
@@ -90,16 +90,18 @@ impl Certificate {
 fn read_chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let chain = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|e| format!("the certificate is no PEM: {e}"))?;
+        .map_err(|e| format!("the certificate is not PEM: {e}"))?;
     if !chain.is_empty() {
         return Ok(chain);
     }
     Err(match () {
         () if pem.trim_ascii().is_empty() => "the file of the certificate is empty",
         () if PrivateKeyDer::from_pem_slice(pem).is_ok() => {
-            "there is no certificate in it, but a key: are `certificate` and `key` exchanged?"
+            "the file of the certificate holds a key: are `certificate` and `key` swapped?"
         }
-        () => "there is no certificate in it: it begins with -----BEGIN CERTIFICATE-----",
+        () => {
+            "the file holds no certificate: a certificate begins with -----BEGIN CERTIFICATE-----"
+        }
     }
     .into())
 }
@@ -108,7 +110,7 @@ fn read_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     let has = |text: &[u8]| pem.windows(text.len()).any(|part| part == text);
     if has(b"BEGIN ENCRYPTED PRIVATE KEY") || has(b"Proc-Type: 4,ENCRYPTED") {
         return Err(
-            "the key is encrypted, and nobody is there to type its passphrase: store it without (openssl pkey -in KEY -out NEW)"
+            "the key is encrypted, and galgo cannot ask for a passphrase: store the key without one (openssl pkey -in KEY -out NEW)"
                 .into(),
         );
     }
@@ -123,7 +125,11 @@ fn explain_wrong_key(behind: &[CertificateDer<'static>], key: &PrivateKeyDer<'st
     let is = |one: &CertificateDer<'static>| {
         CertifiedKey::from_der(vec![one.clone()], key.clone_key(), provider()).is_ok()
     };
-    if behind.iter().any(is) { "the chain is in the wrong order: the certificate of the key comes first, then what signed it" } else { "the key is that of another certificate" }
+    if behind.iter().any(is) {
+        "the chain is in the wrong order: the certificate of the key comes first, then its signers"
+    } else {
+        "the key belongs to another certificate"
+    }
     .into()
 }
 

@@ -57,7 +57,7 @@ impl Clients {
     pub fn from_pem(pem: &[u8], required: bool, user: Option<UserIs>) -> Result<Self, String> {
         let authorities = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
         let clients = Self {
-            authorities: authorities.map_err(|e| format!("is no PEM: {e}"))?,
+            authorities: authorities.map_err(|e| format!("is not PEM: {e}"))?,
             required,
             user,
         };
@@ -68,10 +68,13 @@ impl Clients {
         let mut roots = RootCertStore::empty();
         for one in &self.authorities {
             let added = roots.add(one.clone());
-            added.map_err(|e| format!("holds a certificate of no use: {e}"))?;
+            added.map_err(|e| format!("holds an unusable certificate: {e}"))?;
         }
         if roots.is_empty() {
-            return Err("holds no certificate: it begins with -----BEGIN CERTIFICATE-----".into());
+            return Err(
+                "holds no certificate: a certificate begins with -----BEGIN CERTIFICATE-----"
+                    .into(),
+            );
         }
         let builder =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider().clone());
@@ -148,7 +151,7 @@ mod tests {
     fn what_is_no_authority_is_refused() {
         for (pem, want) in [
             ("", "holds no certificate"),
-            ("-----BEGIN CERTIFICATE-----\n", "is no PEM"),
+            ("-----BEGIN CERTIFICATE-----\n", "is not PEM"),
             (
                 "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
                 "of no use",

@@ -251,11 +251,15 @@ pub fn explain_handshake_error(e: &io::Error) -> Option<String> {
     let why = e.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(match why {
         // rustls returns this error if the server has no certificate to show.
-        rustls::Error::General(_) => "there is no certificate for the host it asked for".to_owned(),
-        rustls::Error::NoCertificatesPresented => "it has shown no certificate".to_owned(),
-        rustls::Error::InvalidCertificate(e) => format!("its certificate is not taken: {e}"),
-        rustls::Error::AlertReceived(alert) => format!("it broke off with an alert: {alert:?}"),
-        rustls::Error::InvalidMessage(_) => "what it sent is no TLS".to_owned(),
+        rustls::Error::General(_) => {
+            "there is no certificate for the host that the client asked for".to_owned()
+        }
+        rustls::Error::NoCertificatesPresented => "the client sent no certificate".to_owned(),
+        rustls::Error::InvalidCertificate(e) => {
+            format!("the client's certificate is not accepted: {e}")
+        }
+        rustls::Error::AlertReceived(alert) => format!("the client sent the alert {alert:?}"),
+        rustls::Error::InvalidMessage(_) => "the client does not speak TLS".to_owned(),
         why => why.to_string(),
     })
 }

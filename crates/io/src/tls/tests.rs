@@ -68,8 +68,8 @@ fn what_is_no_certificate_is_refused_in_words() {
     let table = [
         ("", &*one.key, "the file of the certificate is empty"),
         ("garbage", &one.key, "there is no certificate in it"),
-        (&one.key, &one.key, "but a key"),
-        ("-----BEGIN CERTIFICATE-----\n", &one.key, "is no PEM"),
+        (&one.key, &one.key, "holds a key"),
+        ("-----BEGIN CERTIFICATE-----\n", &one.key, "is not PEM"),
         (
             "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
             &one.key,
@@ -80,7 +80,7 @@ fn what_is_no_certificate_is_refused_in_words() {
         (
             &one.pem,
             &other.key,
-            "the key is that of another certificate",
+            "the key belongs to another certificate",
         ),
     ];
     for (chain, key, want) in table {

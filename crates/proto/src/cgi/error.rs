@@ -70,11 +70,11 @@ impl fmt::Display for ReplyError {
             ),
             Self::TooManyFields(limit) => write!(
                 f,
-                "the response head has more than {limit} fields, the most that one may have"
+                "the response head has more than {limit} fields, which is the limit"
             ),
             Self::NoUpgrade => write!(
                 f,
-                "the response head says 101 and not to which protocol; print \"Upgrade: websocket\" too"
+                "the response head says 101 but names no protocol; print \"Upgrade: websocket\" too"
             ),
             Self::Nothing => write!(f, "{ENDED}: it printed nothing"),
             Self::NoEmptyLine(1) => write!(

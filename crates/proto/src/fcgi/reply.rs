@@ -105,7 +105,7 @@ impl ReplyReader {
                 }
             }
         }
-        Err(Misplaced("there is more behind the end of the request"))
+        Err(Misplaced("there is data after the end of the request"))
     }
 
     fn check_header(&self, header: Header) -> Result<(), RecordError> {
@@ -114,7 +114,7 @@ impl ReplyReader {
         }
         match header.kind {
             RecordType::STDOUT if self.stdout_over => {
-                Err(Misplaced("output goes on behind its end"))
+                Err(Misplaced("there is output after the end of the output"))
             }
             RecordType::STDOUT | RecordType::STDERR => Ok(()),
             RecordType::END if header.content == self.ends_in => Ok(()),

@@ -92,7 +92,10 @@ impl HeadScan {
         if !self.fields && request_line < limits.bytes {
             (
                 request_line,
-                HeadError::new(414, "the request line is longer than is taken (max_target)"),
+                HeadError::new(
+                    414,
+                    "the request line is longer than the limit (max_target)",
+                ),
             )
         } else {
             (limits.bytes, HeadError::TOO_LARGE)

@@ -4,7 +4,7 @@ use crate::head_error::HeadError;
 
 /// Longer than the limit.
 pub(super) const TOO_LONG: HeadError =
-    HeadError::new(414, "the target is longer than is taken (max_target)");
+    HeadError::new(414, "the target is longer than the limit (max_target)");
 /// Space, control, `#`.
 pub(super) const BYTE: HeadError = HeadError::bad_request("a byte that no target may hold");
 /// Neither origin-form, absolute-form of http or https, nor `*`.

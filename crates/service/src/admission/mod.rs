@@ -200,7 +200,7 @@ impl Admission {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_gave_way)) => Err(FULL),
             Err(_elapsed) => Err(Fault::Busy(
-                "no permit for another program came free within queue_wait",
+                "the limit of running programs (max_running) was reached; none ended within queue_wait",
             )),
         }
     }

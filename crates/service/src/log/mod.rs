@@ -97,7 +97,7 @@ impl Logs {
                     let target = match LogTarget::open(to, user) {
                         // The owner of that folder must not be able to prevent the server's start.
                         Err(e) if is_in_foreign_folder(to) => {
-                            let words = format!("{e}: requests that belong in it are not logged");
+                            let words = format!("{e}: requests for this log are not logged");
                             self.error.write(Level::Warn, "log", &words);
                             continue;
                         }
@@ -264,7 +264,7 @@ impl LogSource {
     /// Logs that the program failed although its response was sent correctly: most often an exception after the head.
     pub fn log_late_failure(&self, exit: Option<Exit>) {
         if let Some(status @ Status::Code(1..)) = exit.map(|exit| exit.status) {
-            let words = format!("it ended {}, behind its response", describe_status(status));
+            let words = format!("exited {} after its response", describe_status(status));
             self.write(Level::Warn, &words);
         }
     }

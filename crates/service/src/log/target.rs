@@ -189,7 +189,7 @@ fn open_for_append(path: &Path, user: Option<&Identity>) -> io::Result<File> {
             (Ok(Some(place)), _) => open_at_place(&place),
             (Ok(None), Some(user)) => user.with_file_rights(|| open_by_name(path)).map_err(|e| {
                 let words =
-                    "opened as the configured user, for others than root can change its path";
+                    "opened as the configured user, because users other than root can change its path";
                 io::Error::new(e.kind(), format!("{e} ({words})"))
             }),
             (Ok(None), None) => open_without_links(path),
@@ -225,7 +225,7 @@ fn open_without_links(path: &Path) -> io::Result<File> {
         }
         Err(Errno::LOOP) => {
             return Err(io::Error::other(
-                "a symbolic link lies on the path, and others than root can change it",
+                "a symbolic link is on the path, and users other than root can change the path",
             ));
         }
         entry => entry?,
@@ -235,7 +235,7 @@ fn open_without_links(path: &Path) -> io::Result<File> {
         FileType::RegularFile if stat.st_nlink == 1 => reopen_for_append(&entry),
         FileType::Fifo => reopen_for_append(&entry),
         _ => Err(io::Error::other(
-            "others than root can change its path, and it is no file with this name only",
+            "users other than root can change its path, and it is not a file with this name only",
         )),
     }
 }
@@ -246,7 +246,7 @@ fn reopen_for_append(entry: &OwnedFd) -> io::Result<File> {
         // open(2) cannot open a socket.
         FileType::Socket => {
             return Err(io::Error::other(
-                "is a socket, which no log is written to: name a file, \"-\" or \"stderr\"",
+                "is a socket, and galgo writes no log to sockets: name a file, \"-\" or \"stderr\"",
             ));
         }
         // With our own reader: so the FIFO opens before its reader is there, and stays open when the reader goes.

@@ -186,7 +186,7 @@ impl Log {
         let switch = std::mem::take(&mut *lock(&self.switch));
         if let Err(e) = output.apply_switch(switch) {
             output.report(&format!(
-                "the log could not be reopened, the old file is kept: {e}"
+                "the log could not be reopened: {e}; still writing to the old file"
             ));
         }
         match message {

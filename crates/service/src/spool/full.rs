@@ -25,12 +25,12 @@ impl Full {
     /// Returns the fault of a request whose body cannot be stored.
     pub fn into_fault(self) -> Fault {
         match self {
-            Self::Limit => Fault::Busy("request bodies and output that wait are at spool_limit"),
+            Self::Limit => Fault::Busy("stored request bodies and output have reached spool_limit"),
             Self::Share => Fault::Busy(
-                "request bodies and output of one address that wait are at half of spool_limit",
+                "stored request bodies and output of this client's address have reached half of spool_limit",
             ),
             Self::Disk(e) => Fault::Storage(format!(
-                "the request body could not be kept in a file: {e} (make room in the folder that `spool` names, or name another)"
+                "the request body could not be stored: {e} (free space in the folder that `spool` names, or name another folder)"
             )),
         }
     }

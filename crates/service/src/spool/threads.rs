@@ -53,7 +53,7 @@ impl SpoolThreads {
         self: Arc<Self>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
-        let ended = |_| io::Error::other("a thread that writes has ended");
+        let ended = |_| io::Error::other("the thread that writes stored bodies has ended");
         let room = self.room.clone().acquire_owned().await;
         let room = room.map_err(io::Error::other)?;
         let (done, result) = oneshot::channel();

@@ -317,7 +317,7 @@ impl Direct {
         if total > self.most {
             let most = self.most;
             return Err(refuse(format!(
-                "arguments and environment have {total} bytes, a program takes {most}"
+                "arguments and environment have {total} bytes; the limit is {most}"
             )));
         }
         Ok(())

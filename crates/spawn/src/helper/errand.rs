@@ -83,11 +83,11 @@ impl Errand {
         self.is_killed = true;
         ErrandEvent::Not(OrderAnswer::NotNow(match &self.kind {
             ErrandKind::Helper((_, uid), _) => format!(
-                "no helper for the user {uid} came in time: the name service, the home of that user or the disk hangs"
+                "the helper for the user {uid} was not ready in time: the name service, the home of that user or the disk hangs"
             ),
             ErrandKind::Reload | ErrandKind::Upgrade => "the spawner's process did not read the configuration in time: the name service or a disk hangs".into(),
             ErrandKind::Listener => format!(
-                "no socket for a worker was made in time: {} hangs",
+                "the socket for a worker was not ready in time: {} hangs",
                 std::env::temp_dir().display()
             ),
         }))

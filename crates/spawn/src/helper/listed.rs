@@ -23,7 +23,7 @@ impl ListedFiles {
                 _ => "max_user_instances",
             };
             eprintln!(
-                "galgo: what a strict sandbox lists cannot be watched, so its helper is replaced after a minute: {e} \
+                "galgo: the files and folders that a strict sandbox lists cannot be watched, so its helper is replaced after a minute: {e} \
                  (try: raise fs.inotify.{limit} with sysctl)"
             );
         }

@@ -53,7 +53,8 @@ pub(crate) fn resolve_worker<'h>(
         return Err("the worker of modules takes no arguments and no variables".into());
     }
     let host = host.as_ref().map_err(Clone::clone)?;
-    let setup = memory_file(&terms.setup).map_err(|e| format!("what it is told: {e}"))?;
+    let setup =
+        memory_file(&terms.setup).map_err(|e| format!("the setup of the wasm worker: {e}"))?;
     Ok((host, setup))
 }
 

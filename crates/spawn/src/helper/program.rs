@@ -90,10 +90,10 @@ impl CheckedProgram {
         let is_word = |arg: &CString| !matches!(arg.as_bytes(), [] | [b'-', ..]);
         let worker = remit.terms.worker.as_deref();
         if worker.is_some() && order.env.iter().next().is_some() {
-            return Err("it is no request's, and takes no variables".into());
+            return Err("a worker takes no variables".into());
         }
         if (worker.is_some() || !remit.terms.query_args) && !order.args.is_empty() {
-            return Err("it takes no arguments".into());
+            return Err("the program takes no arguments".into());
         }
         if !order.args.iter().all(is_word) {
             return Err("an argument is empty, or would be an option".into());

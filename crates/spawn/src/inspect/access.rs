@@ -24,7 +24,7 @@ fn explain_absence(subject: Subject<'_>, path: &Path, error: &io::Error) -> Find
         io::ErrorKind::NotFound => subject.failure("does not exist", ""),
         io::ErrorKind::PermissionDenied => match first_barred_folder(path) {
             Some(f) => subject.failure(
-                "is in a folder this user may not enter",
+                "is in a folder that this user cannot enter",
                 chmod_command("+x", f),
             ),
             None => subject.failure(error, ""),
@@ -46,22 +46,20 @@ fn first_barred_folder(path: &Path) -> Option<&Path> {
 
 /// Returns why this process may not enter or list a folder of programs; `None`: it may do both.
 pub fn check_folder_access(folder: &Path) -> Option<Finding> {
-    let user = crate::identity::effective_uid();
+    let user = crate::identity::user_name_of(crate::identity::effective_uid());
     let says = |folder: &Path, what: &str, mend, fails| Finding {
         says: format!(
-            "the folder {} {what} user {user}",
+            "user {user} cannot {what} the folder {}",
             words::escape_path(folder)
         ),
         mend: chmod_command(mend, folder),
         fails,
     };
-    let enter = |folder| says(folder, "may not be entered by", "a+x", true);
+    let enter = |folder| says(folder, "enter", "a+x", true);
     match fs::metadata(folder) {
         Err(_) => first_barred_folder(folder).map(enter),
         Ok(_) if !can_access(folder, Access::EXEC_OK) => Some(enter(folder)),
-        Ok(_) if !can_access(folder, Access::READ_OK) => {
-            Some(says(folder, "cannot be looked through by", "a+r", false))
-        }
+        Ok(_) if !can_access(folder, Access::READ_OK) => Some(says(folder, "list", "a+r", false)),
         Ok(_) => None,
     }
 }
@@ -80,7 +78,7 @@ pub(super) fn check_executable(subject: Subject<'_>, path: &Path) -> Result<(), 
             format!("mount -o remount,exec \"$(findmnt -no TARGET -T {argument})\", or move it");
         return Err(subject.failure("is on a file system that is mounted noexec", mend));
     }
-    let user = crate::identity::effective_uid();
+    let user = crate::identity::user_name_of(crate::identity::effective_uid());
     Err(subject.failure(
         format!("is not executable for user {user}"),
         chmod_command("+x", path),

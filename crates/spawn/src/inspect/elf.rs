@@ -81,8 +81,12 @@ pub(super) fn check_elf(subject: Subject<'_>, path: &Path, head: &[u8]) -> Optio
     let Some(header) = ElfHeader::parse(head) else {
         // Headers beyond the bytes that were read are legal, but no linker makes such files.
         let whole = std::fs::metadata(path).is_ok_and(|m| m.len() <= head.len() as u64);
-        return whole
-            .then(|| subject.failure("is cut off: its header speaks of more", "copy it again"));
+        return whole.then(|| {
+            subject.failure(
+                "is truncated: its header describes a longer file",
+                "copy it again",
+            )
+        });
     };
     if !header.is_ours() {
         let (has, here) = (machine_name(header.machine), std::env::consts::ARCH);

@@ -106,7 +106,7 @@ fn check_script(path: &Path, head: &[u8], path_env: &str, depth: u32) -> Vec<Fin
     let line = match Shebang::parse(head) {
         Ok(line) => line,
         Err(Bad::NoInterpreter) => {
-            return vec![program.failure("names no interpreter behind `#!`", "")];
+            return vec![program.failure("names no interpreter after `#!`", "")];
         }
         Err(Bad::TooLong) => {
             let says = format!("has a `#!` line longer than the {LINE_MAX} bytes the kernel reads");
@@ -158,7 +158,7 @@ fn check_env_program(line: &Shebang<'_>, path_env: &str, depth: u32) -> Vec<Find
     let argument = line.argument;
     let env = Subject::Interpreter(b"env");
     if argument.is_empty() {
-        return vec![env.failure("is not told what to run", "#!/usr/bin/env NAME")];
+        return vec![env.failure("is given no program to run", "#!/usr/bin/env NAME")];
     }
     let split = argument.starts_with(b"-S");
     if !split && argument.first() != Some(&b'-') && argument.iter().any(|&b| is_blank(b)) {

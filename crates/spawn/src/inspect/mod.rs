@@ -84,7 +84,7 @@ pub fn diagnose(path: &Path, path_env: &str, error: &StartError) -> String {
     }
     match error.source.raw_os_error() {
         Some(libc::EACCES) => {
-            "the program may not be executed: its file system is mounted noexec, \
+            "the kernel refuses to execute the program: its file system is mounted noexec, \
                                or a security module forbids it"
                 .into()
         }

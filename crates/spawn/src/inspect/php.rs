@@ -10,7 +10,7 @@ const OF_SYSTEM: &str = "shares that memory with other requests, warm as cold";
 const CALLS: [(&str, &str); 3] = [
     (
         "apcu_",
-        "starts cold where apc.enabled is on, and keeps nothing for the next request",
+        "starts cold if apc.enabled is on, and keeps nothing for the next request",
     ),
     ("shmop_open", OF_SYSTEM),
     ("shm_attach", OF_SYSTEM),
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn calls_are_whole_names() {
-        let apcu = "starts cold where apc.enabled is on, and keeps nothing for the next request";
+        let apcu = "starts cold if apc.enabled is on, and keeps nothing for the next request";
         let rows = [
             (
                 "<?php $x = \\APCU_fetch('x');",

@@ -74,10 +74,10 @@ fn check_stoppable(path: &Path, is_program: bool) -> Result<(), Unfit> {
     match entry::is_of_libc(path, is_program) {
         Ok(true) => Ok(()),
         Ok(false) => Err(unfit(
-            "does not enter its `main` by way of the C library, as programs do that Go links itself: it cannot be stopped there",
+            "does not enter `main` through the C library (nor do programs that Go links itself), so galgo cannot stop it there",
         )),
         Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
-            Err(unfit("ends before what its header speaks of"))
+            Err(unfit("is truncated: its header describes a longer file"))
         }
         Err(e) => Err(unreadable(e)),
     }
@@ -120,7 +120,7 @@ fn script_kind(
     let taints = |word: &[u8]| word.starts_with(b"-") && word.iter().any(|b| b"tT".contains(b));
     if kind == TemplateKind::Perl && options.split(|&b| b == b' ').any(taints) {
         return Err(unfit(
-            "runs with taint checks (-T), under which Perl loads nothing it was not asked for by the script",
+            "runs with taint checks (-T), so Perl loads only modules that the script asks for",
         ));
     }
     // A cold php-cgi honours these options or not, depending on the query.

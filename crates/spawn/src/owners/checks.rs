@@ -71,28 +71,28 @@ impl fmt::Display for Denied {
         match self.why {
             CheckFailure::System(errno) => write!(
                 f,
-                "cannot be looked at by the user that its programs run as: {}",
+                "cannot be examined by the user that its programs run as: {}",
                 io::Error::from(errno)
             ),
             CheckFailure::NotBelow => f.write_str("is not below the folder of its route"),
             CheckFailure::Hidden => f.write_str("has a name that begins with \".\" or ends in \"~\", and such files are not run"),
             CheckFailure::Link => f.write_str(
-                "is a symbolic link, which programs that run as other users are not reached by: name the real path",
+                "is a symbolic link, and galgo follows none to programs that run as other users: name the real path",
             ),
             CheckFailure::OthersLink => f.write_str(
-                "leads out of the first folder on its way that others than root own or can change, by a link: name the real path",
+                "leads through a link out of a folder that users other than root own or can change: name the real path",
             ),
             CheckFailure::NotAFile => f.write_str("is not a regular file"),
             CheckFailure::NotAFolder => f.write_str("is not a folder"),
             CheckFailure::Owner(is, wanted) => write!(
                 f,
-                "belongs to the user {is}, and should belong to {wanted}, whom its program runs as, or to root: chown it"
+                "belongs to the user {is}, but its program runs as the user {wanted}: chown it to {wanted} or root"
             ),
-            CheckFailure::OnlyOwner(is) => write!(f, "belongs to the user {is}, and runs as no other"),
+            CheckFailure::OnlyOwner(is) => write!(f, "belongs to the user {is}, and can run only as that user"),
             CheckFailure::Group => f.write_str("is writable for its group: chmod g-w"),
-            CheckFailure::NoHost => f.write_str("is the folder of no host's programs: those lie in HOST/cgi-bin/"),
+            CheckFailure::NoHost => f.write_str("is not a host's folder of programs: such a folder is HOST/cgi-bin/"),
             CheckFailure::NoHostsName => f.write_str(
-                "is a symbolic link, and not to the folder of another host beside it: link it to that, or make it a folder",
+                "is a symbolic link, but not to the folder of another host beside it: link it to such a folder, or make it a folder",
             ),
             CheckFailure::Others => f.write_str("is writable for others: chmod o-w"),
             CheckFailure::SetUser => f.write_str("is set-user-ID: chmod u-s"),

@@ -238,12 +238,12 @@ impl Remit {
         };
         if OF_THE_SYSTEM.contains(&uid) && uid != server {
             return denied(format!(
-                "it belongs to the user {uid}: that is nobody, or a service's user that systemd has made up. chown it to an account"
+                "it belongs to the user {uid}, which is nobody or a dynamic user of systemd: chown it to an account"
             ));
         }
         if uid == 0 || uid < min_uid {
             return denied(format!(
-                "it belongs to the user {uid}, and programs run as their owner only from min_uid = {min_uid} on"
+                "it belongs to the user {uid}, but programs run as their owner only from min_uid = {min_uid} on"
             ));
         }
         let user = identity::resolve_uid(uid).map_err(|e| match e {
@@ -253,10 +253,10 @@ impl Remit {
         })?;
         match user.gid {
             0 => denied(format!(
-                "its owner, the user {uid}, is in the group of root, and programs never run in that: usermod -g"
+                "its owner, the user {uid}, is in the group of root, but galgo runs no program in that group: usermod -g"
             )),
             gid if gid < min_gid => denied(format!(
-                "its owner, the user {uid}, is in the group {gid}, and programs run as their owner only from min_gid = {min_gid} on"
+                "its owner, the user {uid}, is in the group {gid}, but programs run as their owner only from min_gid = {min_gid} on"
             )),
             _ => refuse_root_group(user),
         }
@@ -333,7 +333,7 @@ impl Remit {
 fn refuse_root_group(user: Identity) -> Result<Identity, NotDone> {
     if user.groups.contains(&0) {
         Err(NotDone::Denied(format!(
-            "the user {} is a member of the group of root, and programs never run in that: gpasswd -d",
+            "the user {} is a member of the group of root, but galgo runs no program in that group: gpasswd -d",
             user.uid
         )))
     } else {

@@ -87,7 +87,9 @@ impl RemoteTemplate {
                 }
                 TemplateReport::Left(_) => {}
                 TemplateReport::Stopped(_) if self.started.is_none() => {
-                    return Err(LoadFailure::not_now("its helper has told nothing of it"));
+                    return Err(LoadFailure::not_now(
+                        "the helper reported nothing about the template",
+                    ));
                 }
                 TemplateReport::Stopped(stop) => {
                     let names = self.left.split(|&b| b == b'\n').filter(|n| !n.is_empty());

@@ -93,7 +93,7 @@ impl MadeHelpers {
             (false, false) => return Ok(()),
         };
         Err(format!(
-            "too many helpers run, {count} {which}: the next one is made when one of them has ended"
+            "too many helpers run, {count} {which}: wait until one of them ends"
         ))
     }
 

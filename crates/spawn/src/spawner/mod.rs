@@ -69,7 +69,7 @@ pub fn run_spawner(socket: OwnedFd, mut host: impl SpawnerBackend) -> Result<(),
     closed.map_err(|e| format!("cannot close the spawner's memory: {e}"))?;
     // Leftover processes of a helper that has ended become children of this process.
     let heir = set_child_subreaper(Some(getpid()));
-    heir.map_err(|e| format!("cannot take over what helpers leave behind: {e}"))?;
+    heir.map_err(|e| format!("cannot adopt the leftover processes of helpers: {e}"))?;
     // Probe the kernel before the first helper. A later refusal is then an error, and does not silently weaken sandboxes.
     kernel();
     let mut spawner = SpawnerProcess {
@@ -178,7 +178,7 @@ impl SpawnerProcess {
             let begun = match order {
                 Some(order) => self.begin_order(host, (number, by), order),
                 None => Err(OrderAnswer::Denied(
-                    "the spawner does not understand".into(),
+                    "the spawner does not understand the order".into(),
                 )),
             };
             match begun {
@@ -264,12 +264,12 @@ impl SpawnerProcess {
         let remit = self
             .remits
             .get(digest, now)
-            .ok_or("the configuration has changed since the server has read it: reload it")?;
+            .ok_or("the configuration has changed since the server read it: reload galgo")?;
         // Programs below the folder of all hosts are started only by the remit of one host.
         match (remit.terms.layout == Layout::Hosts, name) {
             (false, "") => Ok(remit),
             (true, name) if !name.is_empty() => Ok(Arc::new(host.derive_remit(&remit, name)?)),
-            _ => Err("a helper is for a route, or for one host".to_owned()),
+            _ => Err("a helper needs exactly one route or one host".to_owned()),
         }
     }
 
@@ -326,7 +326,9 @@ impl SpawnerProcess {
         does: impl FnOnce(OwnedFd) -> Result<(), String>,
     ) -> OrderOutcome {
         if self.errands.len() >= errand::MOST {
-            return Err(OrderAnswer::NotNow("the spawner has too much to do".into()));
+            return Err(OrderAnswer::NotNow(
+                "the spawner has too many orders to carry out".into(),
+            ));
         }
         let marks = self.marks.range_for_helper(self.made);
         self.made += 1;
@@ -334,7 +336,7 @@ impl SpawnerProcess {
         // A process may exist that this list does not know.
         self.strays |= forked.is_err();
         let (pid, pidfd, socket) = forked
-            .map_err(|e| OrderAnswer::NotNow(format!("no process to start programs with: {e}")))?;
+            .map_err(|e| OrderAnswer::NotNow(format!("cannot create a helper process: {e}")))?;
         self.errands.push(Errand {
             pid,
             pidfd,
@@ -405,7 +407,7 @@ impl SpawnerProcess {
                     .into_iter()
                     .next()
                     .and_then(|file| coded::read(file).ok());
-                let words = "what was read of the configuration makes no sense";
+                let words = "the process that read the configuration sent an invalid answer";
                 let remits = remits.ok_or_else(|| OrderAnswer::NotNow(words.into()))?;
                 self.remits.replace(remits, now);
                 Ok(Vec::new())

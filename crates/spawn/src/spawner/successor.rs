@@ -119,7 +119,7 @@ impl Upgrade {
         if self.server.is_some() {
             return Err("an upgrade is already running".into());
         }
-        let words = |e: Errno| format!("no sockets for it: {}", io::Error::from(e));
+        let words = |e: Errno| format!("no sockets for the new galgo: {}", io::Error::from(e));
         let (ours, theirs) = socket_pair().map_err(words)?;
         let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
         let (told, tells) = pipe_with(flags).map_err(words)?;

@@ -49,9 +49,11 @@ pub(super) async fn call_handler(
     let print = async {
         match answer.await {
             Ok(Ok(response)) => print_response(&mut stdout, response).await,
-            Ok(Err(code)) => Err(Error::msg(format!("it answers with the error {code:?}"))),
+            Ok(Err(code)) => Err(Error::msg(format!(
+                "the component answered with the error {code:?}"
+            ))),
             Err(_) => Err(Error::msg(
-                "it ended without an answer (response-outparam.set)",
+                "the component ended without a response (response-outparam.set)",
             )),
         }
     };
@@ -137,7 +139,8 @@ async fn print_response(
     head.extend_from_slice(b"\r\n");
     stdout.write_all(&head).await.map_err(io_error)?;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| Error::msg(format!("its response broke off: {e:?}")))?;
+        let frame = frame
+            .map_err(|e| Error::msg(format!("the response of the component broke off: {e:?}")))?;
         if let Ok(data) = frame.into_data() {
             stdout.write_all(&data).await.map_err(io_error)?;
         }

@@ -50,9 +50,7 @@ pub(super) fn abandon_hanging(worker: &Arc<Worker>, runtime: &mut Runtime) {
         })
     });
     if all >= MOST || worker.ticker.is_idle() || left.is_err() {
-        log_as_worker(
-            "threads of modules hang in file systems: another worker takes the place of this one",
-        );
+        log_as_worker("threads of modules hang in file systems: another worker replaces this one");
         std::process::exit(1);
     }
 }

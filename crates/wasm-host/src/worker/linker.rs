@@ -39,7 +39,7 @@ pub(super) fn component_linker(
 pub(crate) fn check_module(engine: &Engine, module: &Module) -> wasmtime::Result<()> {
     if module.get_export("_start").is_none() {
         return Err(wasmtime::Error::msg(
-            "it exports no `_start`, so it is no program: build it as a command, not as a library (reactor)",
+            "it exports no `_start`, so it is not a program: build it as a command, not as a library (reactor)",
         ));
     }
     let mut offered = Linker::new(engine);
@@ -53,7 +53,7 @@ pub(crate) fn check_module(engine: &Engine, module: &Module) -> wasmtime::Result
     if !unknown.is_empty() {
         let list = unknown.join(", ");
         return Err(wasmtime::Error::msg(format!(
-            "it imports what galgo does not offer: {list}"
+            "it imports names that galgo does not offer: {list}"
         )));
     }
     let linker = module_linker(engine)?;
@@ -71,7 +71,7 @@ pub(crate) fn component_kind(
     }
     CommandPre::new(pre).map(|_| ModuleKind::Component).map_err(|_| {
         wasmtime::Error::msg(
-            "this component exports neither wasi:cli/run nor wasi:http/incoming-handler, so it is no program",
+            "this component exports neither wasi:cli/run nor wasi:http/incoming-handler, so it is not a program",
         )
     })
 }

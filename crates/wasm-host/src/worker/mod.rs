@@ -71,7 +71,7 @@ pub(crate) fn serve_modules(has_keeper: bool) -> Result<(), String> {
         return Ok(());
     };
     let Some(Message::Setup(setup)) = Message::decode(first) else {
-        return Err("the first message is not what it should be".into());
+        return Err("the first message is not a setup".into());
     };
     let source = match (setup.modules.clone(), keeper) {
         (ModuleSource::Cache(cache), None) => CodeSource::Cache(OsStr::from_bytes(&cache).into()),
@@ -177,7 +177,7 @@ fn accept_connections(worker: &Arc<Worker>, socket: &Arc<OwnedFd>, mut runtime: 
             }
             Some(Message::Load(key)) => drop(worker.program(&key)),
             Some(Message::Forget(key)) => worker.forget_program(&key),
-            _ => log_as_worker("a message that makes no sense"),
+            _ => log_as_worker("an invalid message"),
         }
     }
 }

@@ -105,9 +105,9 @@ fn request_code(keeper: &OwnedFd, module: &Path) -> Result<Code, NoCode> {
     // The worker ends with its keeper.
     let (message, mut fds) = received.ok_or_else(|| ours("the keeper has ended".into()))?;
     let Some(Message::Found(found)) = Message::decode(message) else {
-        return Err(ours("the keeper says what makes no sense".into()));
+        return Err(ours("the keeper sent an invalid message".into()));
     };
     let (key, code) = (found?, fds.pop());
     code.and_then(|code| code::read_sealed_entry(code, &key))
-        .ok_or_else(|| ours("the keeper has sent what is no code".into()))
+        .ok_or_else(|| ours("the keeper sent invalid code".into()))
 }

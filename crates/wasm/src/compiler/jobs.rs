@@ -308,7 +308,7 @@ fn run(
         Status::Code(0) => Ok(()),
         Status::Code(_) => Err(NoCode::module_fault(read_text(words, WORDS).trim())),
         Status::Signal(n) => Err(NoCode::module_fault(format!(
-            "its compilation was ended by signal {n}: it takes more time or memory than a module may \
+            "its compilation was killed by signal {n}: it needed more time or memory than the limits \
              ({} s of processor time, 4 GiB)",
             host::CPU
         ))),

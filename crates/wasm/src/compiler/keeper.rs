@@ -48,7 +48,7 @@ pub fn keep(host: &HostProgram, setup: &WorkerSetup) -> Result<(), String> {
         wire::receive_message(&worker, &mut buffer).map_err(words("asking the wasm worker"))?
     {
         let Some(Message::Wanted(path)) = Message::decode(message) else {
-            return Err("the wasm worker says what makes no sense".into());
+            return Err("the wasm worker sent an invalid message".into());
         };
         let path = Path::new(std::ffi::OsStr::from_bytes(&path));
         let (found, code) = match code_of(host, modules, path, &mut spawner) {
@@ -63,7 +63,7 @@ pub fn keep(host: &HostProgram, setup: &WorkerSetup) -> Result<(), String> {
     if ended.status.success() {
         Ok(())
     } else {
-        Err(format!("the wasm worker was ended: {:?}", ended.status))
+        Err(format!("the wasm worker ended: {:?}", ended.status))
     }
 }
 

@@ -47,18 +47,18 @@ fn what_cannot_be_shown_fails() {
         ((some(&pem), some(" \n")), "the file of the key is empty"),
         (
             (some("rubbish"), some(&key)),
-            "there is no certificate in it: it begins with",
+            "the file holds no certificate: a certificate begins with",
         ),
         ((some(&pem), some("rubbish")), "the key cannot be read"),
         (
             (some(&key), some(&key)),
-            "but a key: are `certificate` and `key` exchanged?",
+            "holds a key: are `certificate` and `key` swapped?",
         ),
         ((some(&pem), some(&pem)), "the key cannot be read"),
-        ((some(&pem[..pem.len() / 2]), some(&key)), "is no PEM"),
+        ((some(&pem[..pem.len() / 2]), some(&key)), "is not PEM"),
         (
             (some(&other), some(&key)),
-            "the key is that of another certificate",
+            "the key belongs to another certificate",
         ),
         ((some(&pem), some(encrypted)), "the key is encrypted"),
         ((some(&pem), some(old)), "the key is encrypted"),
@@ -97,7 +97,7 @@ fn what_clients_will_hardly_take_is_a_warning() {
         ),
         (
             both((pem.clone() + other.pem(), key.clone())),
-            "its chain is in the wrong order: certificate 1 was signed by \"CN=authority\", and behind it stands \"CN=other\"",
+            "its chain is in the wrong order: certificate 1 was signed by \"CN=authority\", but the next certificate is \"CN=other\"",
         ),
     ];
     for (files, want) in table {
@@ -135,6 +135,8 @@ fn what_has_not_come_yet_is_a_note() {
          [tls]\nautomatic = { hosts = [\"a.example\"], state = \"state\" }\n",
     );
     let done = check(&site);
-    done.has_out("note  certificate of a.example: not issued yet: the server orders it when it runs\n");
+    done.has_out(
+        "note  certificate of a.example: not issued yet: the server orders it when it runs\n",
+    );
     assert!(!site.path("state").exists() && done.code == 0);
 }

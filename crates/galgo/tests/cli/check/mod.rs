@@ -40,7 +40,7 @@ const FINDINGS: [(&str, &str); 12] = [
     ),
     (
         "note  cgi-bin/page.php: is not a program",
-        "(try: name what runs it: \".php\"",
+        "(try: name its interpreter: \".php\"",
     ),
     (
         "FAIL  cgi-bin/nothing: the program is a symbolic link to moved",
@@ -122,8 +122,8 @@ fn upstreams_are_looked_for() {
     site.write("galgo.toml", routes.concat());
     let done = site.galgo(&["check"]);
     let at = |name: &str| format!("unix:{}", site.path(name).display());
-    let missing = "there is no such socket. Start the application, or correct the path";
-    let refused = "nobody listens there. Start the application";
+    let missing = "the socket does not exist. Start the application, or correct the path";
+    let refused = "no process listens there. Start the application";
     let mut want = [
         format!("ok    fastcgi {}", at("there.sock")),
         format!("ok    scgi 127.0.0.1:{port}"),
@@ -173,7 +173,7 @@ fn an_upstream_that_lets_nobody_in() {
         site.command(&["check"])
     };
     let done: Done = command.output().unwrap().into();
-    let words = "this user may not connect. Change the socket's owner or mode (listen.owner and listen.mode of php-fpm)";
+    let words = "this user cannot connect. Change the owner or mode of the socket (listen.owner and listen.mode of php-fpm)";
     assert!(done.out.contains(words), "{}{}", done.out, done.err);
     assert_eq!(done.code, 1);
 }
@@ -251,7 +251,7 @@ fn modules_are_looked_into() {
     site.write("cgi-bin/plain", "\0asm");
     let done = site.galgo(&["check"]);
     for line in [
-        "FAIL  cgi-bin/asks.wasm: it imports what galgo does not offer: env.one, env.two\n",
+        "FAIL  cgi-bin/asks.wasm: it imports names that galgo does not offer: env.one, env.two\n",
         "FAIL  cgi-bin/cut.wasm: the file is cut off within its first 8 bytes\n",
         "ok    cgi-bin/good.wasm\n",
         "FAIL  cgi-bin/executable: the program is a WebAssembly module: its name has to end in .wasm (try: mv ",

@@ -154,7 +154,10 @@ fn cold_and_warm_are_compared() {
     assert!(rest.is_empty());
     let (varies, rest) = said("varies");
     assert!(varies.contains("identical"), "{varies}");
-    assert_eq!(rest, ["differs between cold starts, too: body of GET, body of POST"]);
+    assert_eq!(
+        rest,
+        ["differs between cold starts, too: body of GET, body of POST"]
+    );
     let (rarely, rest) = said("rarely");
     assert!(rarely.contains("identical") && rest.is_empty(), "{rarely}");
     for name in ["ticks", "tocks"] {

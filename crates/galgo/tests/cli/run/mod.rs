@@ -160,7 +160,7 @@ fn what_is_wrong_is_said_in_words() {
             "it printed nothing; it exited with status 3",
             "broken",
         ),
-        ("killed", "it was ended by signal 11 (SIGSEGV)", ""),
+        ("killed", "it was killed by signal 11 (SIGSEGV)", ""),
         (
             "html",
             "line 1 of the response head is not a header field: \"<h1>\"",
@@ -265,7 +265,7 @@ fn a_document_without_a_type_is_warned_of() {
         "{}",
         done.err
     );
-    done.has_err("a document and no Content-Type");
+    done.has_err("a document but no Content-Type");
 }
 
 #[test]

@@ -89,10 +89,7 @@ fn the_start_does_not_wait_for_the_authority() {
     let (site, place) = site(&[HOST]);
     let server = site.clone().start();
     server.says("no certificate for example.test: ");
-    server.says(&format!(
-        "; next try at https://{}:14000/dir in ",
-        place.ip
-    ));
+    server.says(&format!("; next try at https://{}:14000/dir in ", place.ip));
     assert_eq!(server.get("/health").status, 200);
     let refused = Command::new("openssl")
         .args(["s_client", "-servername", HOST, "-connect"])

@@ -188,10 +188,13 @@ fn a_failure_behind_the_head_is_not_lost() {
     let server = new_site().config("dev_errors = true").start();
     let reply = server.get(query);
     assert_eq!(reply.status, 502);
-    for words in ["no document, and ended with status 3", "&lt;why&gt;"] {
+    for words in [
+        "a head but no document, and ended with status 3",
+        "&lt;why&gt;",
+    ] {
         assert!(reply.text().contains(words), "{words} in {}", reply.text());
     }
-    server.says("no document, and ended with status 3");
+    server.says("a head but no document, and ended with status 3");
     // A page that was printed is shown, and a page that is empty on purpose stays empty.
     for (steps, status) in [
         ("head&out=page&exit=3", 200),
@@ -210,7 +213,7 @@ fn a_failure_behind_the_head_is_not_lost() {
     let server = new_site().config("dev_errors = false").start();
     let reply = server.get(query);
     assert_eq!((reply.status, reply.text().as_str()), (200, ""));
-    server.says("] /cgi-bin/t: it ended with status 3, behind its response");
+    server.says("] /cgi-bin/t: exited with status 3 after its response");
 }
 
 /// Each request carries a nonce, and some clients leave in the middle: no client gets the response of another.

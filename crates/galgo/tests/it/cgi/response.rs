@@ -128,7 +128,7 @@ fn s6_3_1_a_document_without_a_type() {
     let said = || {
         server
             .errors()
-            .matches("a document and no Content-Type")
+            .matches("a document but no Content-Type")
             .count()
     };
     // A response without a body needs no type.
@@ -143,9 +143,9 @@ fn s6_3_1_a_document_without_a_type() {
     ] {
         assert_eq!(ask("t", head), (status, "body".into()), "{head}");
     }
-    server.says("] /cgi-bin/t: the response has a document and no Content-Type");
+    server.says("] /cgi-bin/t: the response has a document but no Content-Type");
     assert_eq!(ask("other", "Status: 200\n\nbody"), (200, "body".into()));
-    server.says("] /cgi-bin/other: the response has a document and no Content-Type");
+    server.says("] /cgi-bin/other: the response has a document but no Content-Type");
     assert_eq!(said(), 2);
     watch.after(&["ok"; 7]);
 }
@@ -355,7 +355,7 @@ fn s6_3_1_an_empty_content_type_is_a_missing_one() {
         assert_eq!((reply.status, reply.text().as_str()), (200, "body"));
         assert_eq!(reply.field("content-type"), None);
     }
-    server.says("has a document and no Content-Type");
+    server.says("has a document but no Content-Type");
     assert_eq!(server.errors().matches("no Content-Type").count(), 1);
     let twice = encode("Content-Type:\nContent-Type: text/plain\n\nbody");
     assert_eq!(server.get(&format!("/cgi-bin/t?out={twice}")).status, 502);

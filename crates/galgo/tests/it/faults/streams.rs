@@ -275,7 +275,7 @@ fn a_background_child_that_has_closed_its_streams_is_told_to_end() {
     assert_eq!(server.get("/cgi-bin/b").text(), "started");
     server.wait_for("told");
     // The list of ended processes may contain the child's `sleep`, or not.
-    server.says("what it had left running was ended: ");
+    server.says("leftover processes were ended: ");
     server.says("(TERM)");
     let text = std::fs::read_to_string(server.mark("lines")).unwrap();
     assert!(text.lines().count() > 0, "{text}");
@@ -293,7 +293,7 @@ fn a_background_child_that_does_not_hear_is_ended() {
     let watch = Watch::begin(&server);
     assert_eq!(server.get("/cgi-bin/b").text(), "started");
     server.wait_for("told");
-    server.says("(KILL, for TERM did not end it within kill_grace)");
+    server.says("(KILL, because TERM did not end them within kill_grace)");
     watch.after(&["ok"]);
 }
 

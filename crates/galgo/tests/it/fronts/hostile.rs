@@ -201,7 +201,7 @@ fn a_stranger_is_no_front() {
         assert_eq!(fine(&all), known, "{:?}", String::from_utf8_lossy(&all));
         if !known {
             assert_eq!(all, b"");
-            server.says("is no front server: add its address to trusted_proxies if it is");
+            server.says("the connection was closed: this address is not in trusted_proxies (add it if it is your front server)");
         }
     }
 }

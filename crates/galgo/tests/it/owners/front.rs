@@ -312,7 +312,7 @@ fn a_helper_starts_what_is_configured_only() {
     let nobodys = spawner.helper(NOBODY, 1).unwrap();
     let (report, said) = start(&nobodys, 0, &[&spawner.path("own/root")]);
     assert!(
-        report.contains("runs as no other") && said.is_empty(),
+        report.contains("can run only as that user") && said.is_empty(),
         "{report}"
     );
     let (report, _) = start(&nobodys, 0, &[&spawner.path("own/man")]);

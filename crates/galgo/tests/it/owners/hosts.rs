@@ -203,11 +203,15 @@ fn links_to_hosts_and_others() {
             "one.example/cgi-bin/mine\" is a symbolic link",
         ),
         ("apart.example", "/cgi-bin/who", "a symbolic link leads out"),
-        ("outside.example", "/cgi-bin/who", "a symbolic link leads out"),
+        (
+            "outside.example",
+            "/cgi-bin/who",
+            "a symbolic link leads out",
+        ),
         (
             "below.example",
             "/cgi-bin/who",
-            "and not to the folder of another host",
+            "but not to the folder of another host",
         ),
     ] {
         assert_eq!(runs_as(&server, host, path), Err(403), "{host}{path}");
@@ -373,7 +377,7 @@ fn one_user_for_all_hosts() {
     let server = site.start();
     assert_eq!(runs_as(&server, "one.example", "/cgi-bin/who"), Ok(5));
     assert_eq!(runs_as(&server, "two.example", "/cgi-bin/who"), Err(403));
-    server.says("belongs to the user 6, and should belong to 5");
+    server.says("belongs to the user 6, but its program runs as the user 5");
 }
 
 fn what_check_and_run_say() {

@@ -204,7 +204,7 @@ fn what_is_checked_before() {
             ("setuid.wasm", "is set-user-ID: chmod u-s"),
             (
                 "foreign.wasm",
-                "belongs to the user 6, and should belong to 5",
+                "belongs to the user 6, but its program runs as the user 5",
             ),
             ("link.wasm", "is a symbolic link"),
             ("open/a.wasm", "games/open\" is writable for others"),
@@ -323,7 +323,7 @@ fn what_is_no_program_is_said() {
     let server = site.start();
     for (name, says) in [
         ("empty", "the file is empty"),
-        ("text", "no WebAssembly module"),
+        ("text", "not a WebAssembly module"),
         ("library", "_start"),
         ("traps", "wasm trap"),
     ] {
@@ -431,7 +431,7 @@ fn another_build_is_said() {
     copy(site.path("other"), &site.path("bin/galgo-wasm"));
     let server = site.start();
     assert_eq!(server.get("/games/a.wasm").status, 502);
-    server.says("the wasm worker of its user ended at once");
+    server.says("the wasm worker of the program's user ended right after its start");
     assert_eq!(workers(&server), [0; 0]);
 }
 

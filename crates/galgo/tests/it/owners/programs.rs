@@ -171,7 +171,10 @@ fn what_is_checked_before() {
         ("others", "is writable for others: chmod o-w"),
         ("setuid", "is set-user-ID: chmod u-s"),
         ("setgid", "is set-group-ID: chmod g-s"),
-        ("foreign", "belongs to the user 6, and should belong to 5"),
+        (
+            "foreign",
+            "belongs to the user 6, but its program runs as the user 5",
+        ),
         ("link", "is a symbolic link"),
         ("open/who", "games/open\" is writable for others"),
         ("shared/who", "games/shared\" is writable for its group"),

@@ -317,11 +317,7 @@ fn what_others_may_change_is_not_started() {
     let own = |name: &str, uid: u32| chown(server.path(name), Some(uid), None).unwrap();
     let refused = || {
         assert!(!server.upgrade());
-        goes_on(
-            &server,
-            all,
-            "users other than root can change",
-        );
+        goes_on(&server, all, "users other than root can change");
         assert!(!server.mark("ran").exists());
     };
     for (name, open, closed) in [

@@ -178,7 +178,8 @@ fn without_a_manager_no_reload_is_an_upgrade() {
     let server = site().config(ROUTE).start();
     let before = server.pid();
     server.configure(&files("more", other.folder()));
-    let words = "to use the new configuration, send SIGUSR2: a new process is not limited to the old paths";
+    let words =
+        "to use the new configuration, send SIGUSR2: a new process is not limited to the old paths";
     for _ in 0..2 {
         assert!(!server.reload());
         server.says(words);

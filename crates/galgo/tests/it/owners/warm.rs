@@ -292,7 +292,7 @@ fn the_next_request_sees_a_change() {
     }
     // This does not count as a failure of the template.
     let said = server.errors();
-    assert!(!said.contains("gave no child"), "{said}");
+    assert!(!said.contains("started no child"), "{said}");
 }
 
 fn a_helper_that_dies_takes_its_templates_along() {
@@ -397,7 +397,7 @@ fn a_crash_replaces_the_template() {
         (says(
             &server,
             "games/p",
-            "was ended by a signal: the template is replaced",
+            "was killed by a signal: replacing the template",
         ) == 1)
             .then_some(())
     });

@@ -395,13 +395,17 @@ fn they_have_the_grace_of_term_and_the_log_is_true() {
     needs_a_lasting_place();
     for keys in EACH_KIND {
         let said = said_at_the_end(slow_to_end(keys, ENDS).defaults("kill_grace = \"1m\""));
-        let want = ["is up", "bye", "was told to end, and ended with status 3"];
+        let want = [
+            "is up",
+            "bye",
+            "was stopped by galgo, and ended with status 3",
+        ];
         assert_eq!(said, want, "{keys}");
         let stubborn = slow_to_end(keys, "").defaults("kill_grace = \"100ms\"");
         let said = said_at_the_end(stubborn);
         let want = [
             "is up",
-            "TERM did not end it within kill_grace: KILL ends it",
+            "did not end within kill_grace after TERM: sending KILL",
         ];
         assert_eq!(said, want, "{keys}");
     }
@@ -416,8 +420,12 @@ fn a_reload_without_them_gives_them_the_grace() {
         server.says("is up");
         server.reconfigure(|config| config.remove_route("/app"));
         assert!(server.reload());
-        server.says("was told to end, and ended with status 3");
-        let want = ["is up", "bye", "was told to end, and ended with status 3"];
+        server.says("was stopped by galgo, and ended with status 3");
+        let want = [
+            "is up",
+            "bye",
+            "was stopped by galgo, and ended with status 3",
+        ];
         assert_eq!(of_the_worker(&server), want, "{keys}");
     }
 }

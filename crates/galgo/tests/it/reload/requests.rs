@@ -244,7 +244,9 @@ fn the_end_of_its_terminal() {
         }
         let before = lines("reloaded the configuration");
         kill_process(pid, Signal::HUP).unwrap();
-        wait_until("the configuration", || lines("reloaded the configuration") > before);
+        wait_until("the configuration", || {
+            lines("reloaded the configuration") > before
+        });
         kill_process(pid, Signal::TERM).unwrap();
         process::assert_gone(number);
     }

@@ -186,7 +186,7 @@ fn who_may_speak_the_proxy_protocol() {
         site.arguments(&["--listen", "127.0.0.1:0", "--listen", "proxy+127.0.0.1:0"])
             .start()
     };
-    let closed = "only trusted_proxies may speak the PROXY protocol";
+    let closed = "the PROXY protocol came from an address that is not in trusted_proxies";
     // (trusted_proxies, whether this peer may send a header, the resulting client)
     for (trusted, may, client) in [
         ("[]", true, "10.0.0.1"),

@@ -163,7 +163,7 @@ fn all_files_together_have_one_bound() {
         assert_eq!((reply.status, reply.field("retry-after")), (503, Some("1")));
     };
     refused(post([127, 0, 0, 1]));
-    server.says("of one address that wait are at half of spool_limit");
+    server.says("of this client's address have reached half of spool_limit");
     let mut second = post([127, 0, 0, 2]);
     wait_until("nearly all of both bodies in files", || {
         nameless(server.pid(), &spool) > 3 * MB as u64

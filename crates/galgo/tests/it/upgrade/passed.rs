@@ -150,12 +150,12 @@ fn what_is_wrong() {
         (
             vec!["web=udp!127.0.0.1:0"],
             "fd:web",
-            "\"web\" that galgo was passed: it is no stream socket",
+            "\"web\" that galgo was passed: it is not a stream socket",
         ),
         (
             vec!["deaf=127.0.0.1:0"],
             "fd:deaf",
-            "it does not listen (Accept=no)",
+            "it is not a listening socket (Accept=no)",
         ),
     ] {
         let mut command = Command::new("perl");

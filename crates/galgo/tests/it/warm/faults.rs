@@ -87,7 +87,7 @@ fn a_template_that_hangs_while_it_is_loaded() {
         .defaults("first_byte_timeout = \"4s\"")
         .without_waiting()
         .start();
-    let gone = "not loaded for warm starts: it has not come to its first line";
+    let gone = "not loaded for warm starts: it did not reach its first line";
     let mut meanwhile = 0;
     // On a machine that stands still for that long, 504 is fine.
     let cold = |reply: Reply| reply.status == 504 || reply.text() == "cold";
@@ -115,7 +115,7 @@ fn a_template_that_stands_still() {
     for _ in 0..12 {
         assert_eq!(server.get("/cgi-bin/p").status, 200, "{}", server.errors());
     }
-    server.says("its template gave no child");
+    server.says("the template started no child");
     wait_until("the end of both", || {
         let left = templates(&server);
         all.iter().all(|pid| !left.contains(pid))

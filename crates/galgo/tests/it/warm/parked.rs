@@ -83,7 +83,7 @@ pub fn have_parked(parents: &[u32], count: usize) -> Vec<u32> {
 fn becomes_parked(server: &Server, target: &str, times: usize) {
     wait_until("a program that is parked", || {
         assert_eq!(server.get(target).status, 200, "{}", server.errors());
-        says(server, "/p:", "parked, for it cannot be forked") == times
+        says(server, "/p:", "parked, because it cannot be forked") == times
     });
 }
 
@@ -100,7 +100,8 @@ fn answer(server: &Server, target: &str) -> (u32, Vec<String>) {
 fn a_script_that_cannot_be_forked() {
     let server = with("fs.readlinkSync('/proc/self')").start();
     becomes_parked(&server, "/cgi-bin/p", 1);
-    let why = "parked, for it cannot be forked: it uses process.stdout while loading its modules";
+    let why =
+        "parked, because it cannot be forked: it uses process.stdout while loading its modules";
     assert_eq!(says(&server, "/p:", why), 1, "{}", server.errors());
     let mut used = BTreeSet::new();
     for n in 0..6 {
@@ -259,7 +260,10 @@ fn the_next_request_sees_a_change() {
         answer(&server, "/cgi-bin/p");
         says(&server, "/p:", "loaded for warm starts") > loaded + 1
     });
-    assert_eq!(says(&server, "/p:", "parked, for it cannot be forked"), 4);
+    assert_eq!(
+        says(&server, "/p:", "parked, because it cannot be forked"),
+        4
+    );
 }
 
 /// The number of parked processes and their idle time are limited.

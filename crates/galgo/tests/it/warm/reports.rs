@@ -190,7 +190,7 @@ print <$f> =~ /GALGO_TEMPLATE=/ ? 'warm' : 'cold';
             "{}",
             server.errors()
         );
-        let left = |name: &str| says(&server, "/p: left to each request", name) > 0;
+        let left = |name: &str| says(&server, "/p: modules not loaded ahead", name) > 0;
         left("Ends.pm") && left("Prints.pm")
     });
     assert_eq!(says(&server, "/p:", "cold"), 0, "{}", server.errors());

@@ -207,7 +207,7 @@ fn warnings_of_loading_are_not_lost() {
         )
         .start();
     super::becomes(&server, "/cgi-bin/p", "warm");
-    server.says("said while it was loaded: an old module");
+    server.says("standard error while loading: an old module");
 }
 
 /// Adds a line to a file, and answers.
@@ -240,7 +240,7 @@ fn what_cannot_be_stopped_runs_for_requests_only() {
         assert_eq!(server.get("/cgi-bin/p").text(), "cold");
         assert_eq!(runs(&server), n);
     }
-    server.says("/p: started cold although `start` is \"warm\": it does not enter its `main` by way of the C library");
+    server.says("/p: started cold although `start` is \"warm\": it does not enter `main` through the C library");
     assert_eq!(runs(&server), 4);
 }
 

@@ -53,7 +53,7 @@ fn one_that_does_not_fit_is_not_used() {
     fs::remove_file(&at).unwrap();
     install(&server);
     fs::set_permissions(&at, fs::Permissions::from_mode(0o757)).unwrap();
-    refused("others can change the one beside galgo");
+    refused("users who cannot change galgo can change galgo-wasm in");
     fs::set_permissions(&at, fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
 }

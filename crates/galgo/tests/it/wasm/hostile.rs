@@ -33,7 +33,7 @@ fn what_is_no_program_is_a_502_with_words() {
         (
             "text.wasm",
             b"#!/bin/sh\necho".to_vec(),
-            "no WebAssembly module",
+            "not a WebAssembly module",
         ),
         ("cut.wasm", cut, "cut.wasm"),
         ("imports.wasm", text(imports), "env.magic, host.more"),
@@ -264,7 +264,7 @@ fn a_module_that_takes_too_long_to_compile() {
     let mut client = patient(&server);
     client.get("/cgi-bin/bomb.wasm");
     assert_eq!(client.reply().status, 502);
-    server.says("it takes more time or memory than a module may");
+    server.says("it needed more time or memory than the limits");
     // The same module is not compiled again, and other modules are.
     assert_eq!(server.get("/cgi-bin/bomb.wasm").status, 502);
     super::replace(&server, "b.wasm", &programs::prints("b"));

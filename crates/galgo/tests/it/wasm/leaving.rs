@@ -79,7 +79,7 @@ impl Scene {
         assert!(self.asleep.iter().all(|client| !client.is_closed()));
         assert_eq!(worker(&self.server), self.worker);
         let errors = self.server.errors();
-        assert!(!errors.contains("another is started"), "{errors}");
+        assert!(!errors.contains("starts another"), "{errors}");
     }
 }
 

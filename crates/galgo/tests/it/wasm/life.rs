@@ -121,7 +121,7 @@ fn a_killed_worker_is_replaced_and_costs_what_it_ran() {
         assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
         assert_ne!(worker(&server), before);
     }
-    server.says("another is started");
+    server.says("starts another");
 }
 
 fn signal(worker: u32, signal: Signal) {

@@ -154,7 +154,7 @@ fn an_answer_without_a_protocol_is_refused() {
         encode("Status: 101\n\n")
     )));
     assert_eq!(client.reply().status, 502);
-    server.says("says 101 and not to which protocol");
+    server.says("says 101 but names no protocol");
     drop(client);
     watch.after(&["script_error"]);
 }

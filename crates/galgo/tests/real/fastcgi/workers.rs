@@ -48,7 +48,7 @@ fn a_worker_that_dies_is_followed_by_another() {
     let pid = galgo_testkit::process::pid(first.parse().unwrap());
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
     // Until the worker has ended, it may still accept a request, which is then lost with it.
-    server.says("it ended by signal 9");
+    server.says("ended by signal 9");
     let second = curl(&[&server.url(WORKED)]).ok().text();
     assert_ne!(first, second);
 }
@@ -86,12 +86,12 @@ fn workers_that_end_at_once() {
     let config = worker_pool(&site, &run.display().to_string(), 2, 0, &mark);
     let server = site.config(&config).start();
     server.says("no database");
-    server.says("it ended with status 3");
+    server.says("ended with status 3");
     // Requests that already wait get the reason, too. Later requests get it without waiting.
     wait_until("the reason", || {
         curl(&[&server.url(WORKED)]).is(502);
         server
             .errors()
-            .contains("its workers end as soon as they are started")
+            .contains("the workers of this route end right after their start")
     });
 }

@@ -47,7 +47,7 @@ const VERDICT: Duration = Duration::from_millis(20);
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// Log message about programs that leave processes behind with their standard output.
-const HELD_OPEN: &str = "the program exited, and a process that it left running held standard output open and printed nothing for 5 s; \
+const HELD_OPEN: &str = "the program exited, but a leftover process held standard output open and printed nothing for 5 s; \
     start such a process with \">/dev/null &\"";
 
 /// Whether that message was already given.
@@ -294,11 +294,11 @@ impl RunningProgram {
         let mut how = "TERM";
         if !self.group_left_by(Instant::now() + self.kill_grace).await {
             self.pump.process.signal(KILL);
-            how = "KILL, for TERM did not end it within kill_grace";
+            how = "KILL, because TERM did not end them within kill_grace";
         }
         // Without names, only zombies were left: their parent has not waited for them yet.
         if !names.is_empty() {
-            let words = format!("what it had left running was ended: {names} ({how})");
+            let words = format!("leftover processes were ended: {names} ({how})");
             self.pump.errors.log.source.write(Level::Info, &words);
         }
     }

@@ -153,7 +153,7 @@ impl Coded {
         }
         if !fine {
             self.coder = None;
-            let words = "a response could not be coded: no memory was left";
+            let words = "a response could not be compressed: out of memory";
             self.fault = Some(Fault::Internal(words.into()));
         }
     }

@@ -355,7 +355,7 @@ fn decode(
             }
             Ok(Parsed::Complete(event, used)) => (event, used),
             Err(e) => {
-                let words = format!("the application does not speak FastCGI as it should: {e}");
+                let words = format!("the application breaks the FastCGI protocol: {e}");
                 return Some(Err(Fault::Script(words)));
             }
         };
@@ -385,9 +385,9 @@ fn judge_outcome(outcome: Outcome, rest: &[u8]) -> ResponseEnd {
             "the application says that it is busy with another request on this connection"
         }
         Outcome::UNKNOWN_ROLE => {
-            "the application says that it does not do what it is asked for (FCGI_UNKNOWN_ROLE)"
+            "the application does not support the role that galgo asks for (FCGI_UNKNOWN_ROLE)"
         }
-        _ => "the application ended the request with a status that FastCGI does not know",
+        _ => "the application ended the request with an unknown protocol status",
     };
     Err(Fault::Script(words.into()))
 }

@@ -15,7 +15,7 @@ impl Exchange {
         match self.wire {
             ResponseFraming::Scgi => Ok(false),
             ResponseFraming::Fastcgi(_) => Err(Fault::Script(
-                "the application closed the connection before it had ended the request".into(),
+                "the application closed the connection before the end of its response".into(),
             )),
         }
     }

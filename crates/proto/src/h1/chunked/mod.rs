@@ -187,7 +187,7 @@ impl Chunked {
             (SizeLf { size }, b'\n') => Ok(Data(size)),
             (DataCr, b'\r') => Ok(DataLf),
             (DataLf, b'\n') => Ok(ChunkedState::default()),
-            (DataCr | DataLf, _) => Err(ChunkError("no CRLF behind the data of a chunk")),
+            (DataCr | DataLf, _) => Err(ChunkError("no CRLF after the data of a chunk")),
             (Trailer, b'\r') => Ok(LastLf),
             (LastLf, b'\n') => Ok(End),
             (Trailer | TrailerName | TrailerValue | TrailerLf, _) => self.read_trailer(b),

@@ -150,7 +150,7 @@ fn copy_fields<'b>(
     let headers = match httparse::parse_headers(block, room) {
         Ok(httparse::Status::Complete((used, headers))) if used == block.len() => headers,
         Ok(httparse::Status::Complete(_)) => {
-            return Err(HeadError::bad_request("bytes behind the head"));
+            return Err(HeadError::bad_request("bytes after the head"));
         }
         Ok(httparse::Status::Partial) => return Err(HeadError::bad_request("head has no end")),
         Err(httparse::Error::TooManyHeaders) => {

@@ -326,7 +326,7 @@ fn check_order(
     };
     if terms.own_ids && !sees_itself() {
         let why =
-            "runs in a sandbox without a /proc of its own, in which a template cannot be looked at";
+            "runs in a sandbox without its own /proc, so galgo cannot examine a template there";
         return Err(LoadFailure::new(NoTemplate::Unfit, why));
     }
     let asked = StartOrder {

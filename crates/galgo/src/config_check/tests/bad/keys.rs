@@ -360,7 +360,7 @@ pub(super) const KEYS: &[super::Refused] = &[
     ),
     (
         "[tls]\ncertificate = \"pixel.gif\"\nkey = \"pixel.gif\"",
-        "2:15: certificate: DIR/pixel.gif with DIR/pixel.gif: there is no certificate in it: it begins with -----BEGIN CERTIFICATE-----",
+        "2:15: certificate: DIR/pixel.gif with DIR/pixel.gif: the file holds no certificate: a certificate begins with -----BEGIN CERTIFICATE-----",
     ),
     (
         "[server]\nport = 80",

@@ -107,8 +107,8 @@ fn closing(row: Row) -> Row {
     }
 }
 
-const CLOSED: &str = "closed the connection before it had ended the request";
-const WRONG: &str = "does not speak FastCGI as it should";
+const CLOSED: &str = "closed the connection before the end of its response";
+const WRONG: &str = "breaks the FastCGI protocol";
 
 fn head() -> Vec<u8> {
     stdout("Content-Type: text/plain\n\n")
@@ -186,7 +186,7 @@ fn behind_a_head() -> Vec<Row> {
             cut(
                 "output_behind_its_end",
                 "script_error",
-                "output goes on behind its end",
+                "there is output after the end of the output",
             ),
             vec![stdout(""), stdout("def")],
         ),

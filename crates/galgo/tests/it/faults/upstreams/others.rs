@@ -328,7 +328,7 @@ fn a_socket_that_nobody_reads() {
     let server = site.start();
     let watch = Watch::begin(&server);
     assert_eq!(server.get("/app").status, 502);
-    server.says("nobody listens there");
+    server.says("no process listens there");
     watch.after(&["script_error"]);
 }
 

@@ -131,7 +131,7 @@ fn workers_that_crash_before_they_have_answered_are_replaced_at_once() {
     }
     let errors = server.errors();
     assert_eq!(errors.matches("closed the connection").count(), 16);
-    assert!(!errors.contains("as soon as they are started"), "{errors}");
+    assert!(!errors.contains("right after their start"), "{errors}");
 }
 
 fn workers_that_end_behind_their_answers_are_replaced_at_once() {

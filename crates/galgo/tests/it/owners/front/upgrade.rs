@@ -88,8 +88,12 @@ fn an_upgrade_takes_listeners_of_the_configuration_only() {
     for (words, fd, why) in [
         (CONFIGURED, reads.as_fd(), "is none"),
         (CONFIGURED, environ.as_fd(), "is none"),
-        (CONFIGURED, connected.as_fd(), "it does not listen"),
-        (CONFIGURED, datagrams.as_fd(), "it is no stream socket"),
+        (
+            CONFIGURED,
+            connected.as_fd(),
+            "it is not a listening socket",
+        ),
+        (CONFIGURED, datagrams.as_fd(), "it is not a stream socket"),
         (CONFIGURED, unix.as_fd(), "it listens on unix:"),
         (CONFIGURED, other.as_fd(), "it listens on 127.0.0.3:"),
         (

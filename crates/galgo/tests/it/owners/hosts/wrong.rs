@@ -21,7 +21,7 @@ fn whose_programs_may_not_be_started() {
     host(&site, "one.example", one);
     let below = |user: u32| {
         format!(
-            "belongs to the user {user}, and programs run as their owner only from min_uid = 1000 on"
+            "belongs to the user {user}, but programs run as their owner only from min_uid = 1000 on"
         )
     };
     let foreign = format!("one.example\" belongs to the user {}", uid(one));

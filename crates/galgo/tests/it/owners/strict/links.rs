@@ -56,7 +56,7 @@ fn a_link_to_everything_opens_nothing() {
             let said = server.get(&format!("/p/p?{}", at(&server.site, "file", "secret")));
             assert_eq!(said.status, 403, "{swapped}: {}", said.text());
             assert!(!said.text().contains("open"));
-            server.says("by a link that others than root have put below");
+            server.says("by a link that a user other than root has put below");
             fs::remove_file(&place).unwrap();
             fs::rename(&was, &place).unwrap();
             is_closed(&server);
