@@ -13,7 +13,7 @@ use rustix::net::RecvFlags;
 use tokio::sync::watch;
 
 /// Time after which an idle connection is closed, so that it does not hold a process of the application in vain: as long as
-/// nginx's `keepalive_timeout` of an upstream. A request that needs such a process is noticed sooner (`FirstByteWait`).
+/// nginx's `keepalive_timeout` of an upstream. A request that needs such a process is noticed sooner (`STARVED`).
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Time within which galgo closes a connection that the application has closed.

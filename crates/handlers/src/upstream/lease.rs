@@ -3,20 +3,21 @@
 use std::{
     io,
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use galgo_io::{pool, rate_allowance::Holding, sock::Sock, tick};
 use galgo_service::{
     admission::{Admission, Permit},
     fault::Fault,
+    lock::lock,
     peer::Peer,
 };
 use galgo_spawn::owners::Owners;
-use tokio::{sync::watch, task::AbortHandle};
+use tokio::sync::watch;
 
 use super::{idle_pool::UpstreamIdlePool, slots::WorkerSlots};
 use crate::{
@@ -27,9 +28,8 @@ use crate::{
 /// Ticks without a byte on a new connection, after which its request may be waiting for a process that an idle connection holds.
 const PATIENCE: usize = 2;
 
-/// Time after which such a request is slow for another reason. Without a limit, one request that takes minutes would keep galgo from
-/// keeping any connection.
-const SLOW: Duration = Duration::from_secs(5);
+/// Time after such a wait during which connections are closed instead of being kept idle.
+const STARVED: Duration = Duration::from_secs(5);
 
 /// An application that answers the requests of one route, shared by all event loops.
 #[derive(Debug)]
@@ -39,9 +39,10 @@ pub struct Upstream {
     connect_timeout: Duration,
     keep: usize,
     pub(super) idle: Arc<UpstreamIdlePool>,
-    /// Each request that has waited for [`PATIENCE`] on a new connection holds a reference: it may need the process of an idle
-    /// connection, so no other connection is kept meanwhile.
-    waiting: Arc<()>,
+    /// Number of requests on new connections without any byte of a response yet.
+    unheard: AtomicUsize,
+    /// Time when such a request last waited so long that it may have needed the process of an idle connection.
+    starved: Mutex<Option<Instant>>,
     /// Whether the last answer did not fit into a buffer of the usual size.
     long: AtomicBool,
 }
@@ -89,7 +90,8 @@ impl Upstream {
             connect_timeout: config.connect_timeout,
             keep: config.keep,
             idle: Arc::default(),
-            waiting: Arc::default(),
+            unheard: AtomicUsize::new(0),
+            starved: Mutex::default(),
             long: false.into(),
         })
     }
@@ -125,7 +127,7 @@ impl Upstream {
             home,
             slot,
             permit: Some(permit),
-            waits: None,
+            unheard: None,
             answered: false,
         })
     }
@@ -147,6 +149,13 @@ impl Upstream {
     pub fn keeps_connections(&self) -> bool {
         self.keep > 0
     }
+
+    /// Returns whether a request on a new connection may be waiting for the process behind an idle connection. Closing
+    /// connections all the time would cost more than keeping them saves.
+    fn has_waiting_request(&self) -> bool {
+        self.unheard.load(Ordering::Relaxed) > 0
+            && lock(&self.starved).is_some_and(|at| at.elapsed() < STARVED)
+    }
 }
 
 /// The permit and the worker for one request to an upstream; dropping it gives both back.
@@ -157,8 +166,8 @@ pub struct UpstreamLease {
     home: usize,
     slot: Option<usize>,
     permit: Option<Permit>,
-    /// Set while a new connection to an address has no byte of a response yet.
-    waits: Option<FirstByteWait>,
+    /// Set while a new connection has no byte of a response yet; shared with the task that watches for the first byte.
+    unheard: Option<Arc<AtomicBool>>,
     /// Whether the answer was complete.
     answered: bool,
 }
@@ -193,23 +202,30 @@ impl UpstreamLease {
                 connect::connect_to_worker(&file, up.connect_timeout).await?
             }
         };
-        if self.slot.is_none() && up.keeps_connections() {
-            self.waits = Some(FirstByteWait::begin(up));
+        if self.unheard.is_none() {
+            up.unheard.fetch_add(1, Ordering::Relaxed);
+            let unheard = Arc::new(AtomicBool::new(true));
+            if self.slot.is_none() && up.keeps_connections() {
+                tokio::task::spawn_local(listen(up.clone(), unheard.clone()));
+            }
+            self.unheard = Some(unheard);
         }
         Ok(fd)
     }
 
     /// Records that a part of a response has come.
     pub fn record_response(&mut self) {
-        self.record_break_off();
-        self.waits = None;
+        if self.unheard.is_some() {
+            self.record_break_off();
+        }
+        self.stop_listening();
     }
 
     /// Records that galgo closes the connection before the request has ended: how the worker reacts says nothing about the
     /// worker.
     pub fn record_break_off(&self) {
-        if let Some((slots, _)) = self.worker() {
-            slots.record_progress();
+        if let Some((slots, slot)) = self.worker() {
+            slots.slots[slot].mark_proven();
         }
     }
 
@@ -218,6 +234,14 @@ impl UpstreamLease {
         match &self.upstream.to {
             UpstreamTarget::Slots { slots, .. } => Some((slots, self.slot?)),
             UpstreamTarget::Address(..) => None,
+        }
+    }
+
+    /// Ends the wait for the first byte.
+    fn stop_listening(&mut self) {
+        if let Some(unheard) = self.unheard.take() {
+            unheard.store(false, Ordering::Relaxed);
+            self.upstream.unheard.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -238,10 +262,10 @@ impl UpstreamLease {
 
     /// Ends a request without a fault: keeps the connection for the next request.
     pub fn give_back(mut self, conn: Sock) {
-        self.waits = None;
+        self.stop_listening();
         let up = &self.upstream;
-        let is_needed = self.slot.is_none() && Arc::strong_count(&up.waiting) > 1;
-        if !is_needed && up.keeps_connections() {
+        let wanted = self.slot.is_none() && up.has_waiting_request();
+        if !wanted && up.keeps_connections() {
             up.idle.keep_connection(conn, self.home, self.slot, up.keep);
         }
     }
@@ -249,38 +273,25 @@ impl UpstreamLease {
 
 impl Drop for UpstreamLease {
     fn drop(&mut self) {
+        self.stop_listening();
         let permit = self.permit.take();
         if let (Some((slots, slot)), Some(permit)) = (self.worker(), permit) {
-            // If the request was not answered, the worker may well have ended because of it.
-            slots.slots[slot].set_trusted(self.answered);
+            slots.record_answered(slot, self.answered);
             slots.give_back(slot, permit);
         }
     }
 }
 
-/// The wait for the first byte on a new connection, for at most [`SLOW`]. Dropping it ends the wait.
-#[derive(Debug)]
-struct FirstByteWait(AbortHandle);
-
-impl FirstByteWait {
-    fn begin(up: &Arc<Upstream>) -> Self {
-        let up = up.clone();
-        let task = tokio::task::spawn_local(async move {
-            for _ in 0..PATIENCE {
-                tick::next().await;
-            }
-            let _waiting = up.waiting.clone();
-            up.idle.close_all();
-            tokio::time::sleep(SLOW).await;
-        });
-        Self(task.abort_handle())
+/// Waits for a first byte; if none comes, closes all idle connections.
+async fn listen(up: Arc<Upstream>, unheard: Arc<AtomicBool>) {
+    for _ in 0..PATIENCE {
+        tick::next().await;
+        if !unheard.load(Ordering::Relaxed) {
+            return;
+        }
     }
-}
-
-impl Drop for FirstByteWait {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    *lock(&up.starved) = Some(Instant::now());
+    up.idle.close_all();
 }
 
 #[cfg(test)]

@@ -27,10 +27,12 @@ pub(crate) struct WorkerSlots {
     free: Mutex<VecDeque<usize>>,
     /// Whether a worker that had answered has crashed: the spare is started then.
     pub(super) crashed: watch::Sender<bool>,
-    /// Times that a worker has answered after another has failed, twice; odd: none has answered since the last failure, or since
-    /// the start of the first.
-    progress: AtomicU32,
+    /// Requests in a row, of all workers, without a complete answer.
+    lost: AtomicU32,
 }
+
+/// Unanswered requests in a row, up to which galgo blames the requests: a worker that ended during such a request did start.
+const UNLUCKY: u32 = 2;
 
 #[derive(Debug)]
 pub(super) struct WorkerSlot {
@@ -48,6 +50,9 @@ pub(super) struct WorkerSlot {
     /// Whether the last request was answered: requests choose such slots first, rather than wait for a worker that is being
     /// started.
     trusted: AtomicBool,
+    /// Whether the worker has proven that it can start. It has answered since its start, or galgo broke off its request, or the
+    /// blame for its end is on an unusual request.
+    pub(super) proven: watch::Sender<bool>,
 }
 
 /// Socket on which the worker in a slot takes connections.
@@ -75,10 +80,18 @@ impl SlotSocket {
 }
 
 impl WorkerSlot {
+    /// Records that a part of an answer has come, or that galgo has broken a request off.
+    pub(super) fn mark_proven(&self) {
+        if !*self.proven.borrow() {
+            self.proven.send_replace(true);
+        }
+    }
+
     /// Resets the slot: nothing is known about its next worker.
     pub(super) fn forget_worker(&self) {
         self.served.store(0, Ordering::Relaxed);
         self.stale.store(false, Ordering::Relaxed);
+        self.proven.send_replace(false);
     }
 
     /// Records whether the last request was answered.
@@ -122,6 +135,7 @@ impl WorkerSlots {
                 told: Mutex::new(Some(told)),
                 stale: false.into(),
                 trusted: true.into(),
+                proven: watch::Sender::new(false),
             })
         };
         Ok(Self {
@@ -131,7 +145,7 @@ impl WorkerSlots {
             config: config.clone(),
             owners,
             crashed: watch::Sender::new(false),
-            progress: AtomicU32::new(1),
+            lost: AtomicU32::new(0),
         })
     }
 
@@ -176,6 +190,11 @@ impl WorkerSlots {
         ))
     }
 
+    /// Returns whether no request has this slot.
+    pub(super) fn is_free(&self, slot: usize) -> bool {
+        lock(&self.free).contains(&slot)
+    }
+
     /// Takes this slot if it is free.
     pub(super) fn take_this_slot(&self, slot: usize) -> bool {
         let mut free = lock(&self.free);
@@ -183,26 +202,19 @@ impl WorkerSlots {
         at.is_some_and(|at| free.remove(at).is_some())
     }
 
-    /// Records that a part of an answer has come, or that galgo has broken a request off: the program does start.
-    pub(super) fn record_progress(&self) {
-        // Write only after a failure, because all event loops read the counter.
-        let now = self.progress.load(Ordering::Relaxed);
-        if now % 2 == 1 {
-            let next = now.wrapping_add(1);
-            let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
-            let _ = self.progress.compare_exchange(now, next, success, failure);
+    /// Records whether the worker in a slot has answered a request. If not, the worker may well have ended because of the
+    /// request.
+    pub(super) fn record_answered(&self, slot: usize, answered: bool) {
+        let slot = &self.slots[slot];
+        slot.set_trusted(answered);
+        if answered {
+            // Write only on a change, because all event loops read the counter.
+            if self.lost.load(Ordering::Relaxed) > 0 {
+                self.lost.store(0, Ordering::Relaxed);
+            }
+        } else if slot.is_up() && self.lost.fetch_add(1, Ordering::Relaxed) < UNLUCKY {
+            slot.mark_proven();
         }
-    }
-
-    /// Records that a worker has ended soon after its start. Returns a number that is another whenever a worker has answered
-    /// since the last failure.
-    pub(super) fn record_failure(&self) -> u32 {
-        self.progress.fetch_or(1, Ordering::Relaxed) / 2
-    }
-
-    /// Returns whether any worker has ever answered.
-    pub(super) fn have_answered(&self) -> bool {
-        self.progress.load(Ordering::Relaxed) > 1
     }
 
     /// Ends a request: the slot becomes free, unless its worker must be replaced first.

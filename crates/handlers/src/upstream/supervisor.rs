@@ -3,7 +3,6 @@
 
 use std::{
     cell::RefCell,
-    mem,
     rc::Rc,
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -26,15 +25,16 @@ use super::{
 pub(super) const TERM: i32 = rustix::process::Signal::TERM.as_raw();
 const KILL: i32 = rustix::process::Signal::KILL.as_raw();
 
-/// Time below which a worker that ends has failed.
+/// Time below which a worker that ends without an answer has failed: the next start waits.
 const SHORT: Duration = Duration::from_secs(2);
-/// Wait after the second failure in a row, between which no worker of the pool has answered: a single end may be due to a request.
-/// It doubles with each failure, up to the longest.
+/// Wait after the first failure. It doubles with each failure, up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// Failures in a row after which requests no longer wait for the next try.
-const PATIENCE: u32 = 4;
+const PATIENCE: u32 = 3;
 const END_AT_ONCE: &str = "the workers of this route end right after their start: see the log";
+/// Time to read an answer that a worker gave just before it ended.
+const READ: Duration = Duration::from_millis(100);
 /// Interval of checks whether the program has changed.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -68,7 +68,7 @@ impl Supervisor {
         let Some(mut told) = lock(&self.own_slot().told).take() else {
             return;
         };
-        let (mut failures, mut progress) = (0, 0);
+        let mut failures = 0;
         let mut replacing: ReplacePermit = None;
         let spare = self.slot == self.pool.slots.spare_slot();
         if spare && !self.is_needed().await {
@@ -106,14 +106,13 @@ impl Supervisor {
                     None
                 }
             };
-            self.handle_exit(exit);
+            let answered = self.handle_exit(exit).await;
             self.own_slot().forget_worker();
-            if began.elapsed() >= SHORT {
-                failures = 0;
+            failures = if answered || began.elapsed() >= SHORT {
+                0
             } else {
-                let before = mem::replace(&mut progress, self.pool.slots.record_failure());
-                failures = if progress == before { failures + 1 } else { 1 };
-            }
+                failures + 1
+            };
             self.pause_before_start(failures).await;
         }
     }
@@ -136,6 +135,20 @@ impl Supervisor {
         true
     }
 
+    /// Returns whether a worker that has ended had answered before.
+    async fn has_answered(&self) -> bool {
+        let slots = &self.pool.slots;
+        let mut proven = self.own_slot().proven.subscribe();
+        // The end of its last answer may not have been read yet.
+        let wait = if slots.is_free(self.slot) {
+            Duration::ZERO
+        } else {
+            READ
+        };
+        let answered = timeout(wait, proven.wait_for(|proven| *proven)).await;
+        matches!(answered, Ok(Ok(_)))
+    }
+
     fn own_slot(&self) -> &WorkerSlot {
         &self.pool.slots.slots[self.slot]
     }
@@ -149,7 +162,7 @@ impl Supervisor {
         if failures >= PATIENCE {
             self.set_down(Some(END_AT_ONCE.into()));
         }
-        let Some(doubled) = failures.checked_sub(2) else {
+        let Some(doubled) = failures.checked_sub(1) else {
             return;
         };
         let wait = FIRST_WAIT.saturating_mul(1 << doubled.min(10));
@@ -264,8 +277,8 @@ impl Supervisor {
         }
     }
 
-    /// Handles a worker that ended by itself.
-    fn handle_exit(&self, exit: Option<Exit>) {
+    /// Handles a worker that ended by itself. Returns whether it had answered before.
+    async fn handle_exit(&self, exit: Option<Exit>) -> bool {
         self.own_slot().set_trusted(false);
         let success = exit.is_none_or(|exit| exit.status.success());
         if let Some(exit) = exit {
@@ -273,9 +286,11 @@ impl Supervisor {
             let words = format!("ended {}; starting another", describe_status(exit.status));
             self.log_message(level, &words);
         }
-        if !success && self.pool.slots.have_answered() {
+        let answered = self.has_answered().await;
+        if answered && !success {
             self.pool.slots.crashed.send_replace(true);
         }
+        answered
     }
 
     /// Refuses with `words` new requests and requests that wait in the socket: no worker will answer them soon. `None`: a worker
