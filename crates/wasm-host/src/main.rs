@@ -25,8 +25,8 @@ use std::{fs::File, io::Read, os::fd::OwnedFd, process::ExitCode};
 use galgo_spawn::take_inherited;
 
 use galgo_wasm::{
-    compiler::keep as keep_worker,
     host::{self, COMPILE, ENGINE, HostProgram, MODULES, OWN_WORKER, WORKER},
+    runtime::keep as keep_worker,
     wire::Message,
 };
 
@@ -43,9 +43,13 @@ fn main() -> ExitCode {
         (ENGINE, _) => compile::print_engine_name(),
         (COMPILE | WORKER | MODULES | OWN_WORKER, Some(why)) => Err(why),
         (COMPILE, None) => compile::compile_stdin(),
-        (WORKER | OWN_WORKER, None) => worker::serve_modules(command == OWN_WORKER)
-            .map_err(|why| say::with_worker_prefix(&why)),
+        (WORKER, None) => {
+            worker::serve_cached_modules().map_err(|why| say::with_worker_prefix(&why))
+        }
         (MODULES, None) => run_keeper(),
+        (OWN_WORKER, None) => {
+            worker::serve_own_modules().map_err(|why| say::with_worker_prefix(&why))
+        }
         _ => {
             say::write_line(&format!(
                 "this is galgo-wasm {}: galgo starts it, to compile and run WebAssembly programs, and looks for it beside itself",
@@ -73,7 +77,7 @@ fn run_keeper() -> Result<(), String> {
     let read = File::from(setup).read_to_end(&mut said);
     read.map_err(|e| e.to_string())?;
     match Message::decode(&said) {
-        Some(Message::Setup(setup)) => keep_worker(&HostProgram::from_executable(own), &setup),
+        Some(Message::Own(setup)) => keep_worker(&HostProgram::from_executable(own), setup),
         _ => Err("the setup is invalid".into()),
     }
 }

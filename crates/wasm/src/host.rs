@@ -158,6 +158,10 @@ impl Beside {
         self.open_candidate().map(|(file, _)| file)
     }
 
+    pub(crate) fn known_program(&self) -> Option<&HostProgram> {
+        self.host.get()
+    }
+
     /// Opens the program in our folder, before it is asked for its version.
     fn open_candidate(&self) -> Result<(OwnedFd, FileId), String> {
         let at = self.path.display();
@@ -368,7 +372,7 @@ mod tests {
         // A program that replaces it is for another server.
         fs::remove_file(&program).unwrap();
         assert_eq!(beside.explain_missing(), None);
-        assert!(beside.host.get().is_some());
+        assert!(beside.known_program().is_some());
     }
 
     #[test]

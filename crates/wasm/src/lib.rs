@@ -7,24 +7,21 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`compiler`] | the server's side: has modules compiled, starts the worker that reads their code; and the keeper of a worker that runs a user's own modules |
+//! | [`runtime`] | the server's side: keeps the worker up, has modules compiled, makes connections; and the keeper of a worker that runs a user's own modules |
 //! | [`host`] | `galgo-wasm`: finding it, checking it, starting it |
 //! | [`wire`] | messages between the server and the worker |
-//! | [`cache`] | the folder of compiled code: found, made, doubted |
 //! | [`code`] | compiled code in the cache: written, found, checked |
 //! | [`module`] | the header of a module's file |
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
-pub mod cache;
 pub mod code;
-pub mod compiler;
 mod encoding;
 pub mod host;
 pub mod module;
 mod no_code;
-
+pub mod runtime;
 pub mod wire;
 
-pub use compiler::{CodeChange, Compiler, CompilerSettings, FolderId, Modules};
 pub use host::Beside;
 pub use no_code::{ModuleFault, NoCode};
+pub use runtime::{KILLED, Runtime, RuntimeSettings, StartFault, WorkerLease};

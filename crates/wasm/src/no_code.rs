@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use std::io;
 
 /// The reason why a module has no code.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct NoCode {
     /// Words for the log.
     pub words: String,
@@ -25,13 +25,10 @@ pub enum ModuleFault {
     Shortage,
     /// The installation: there is no program to compile and run the module, or none that fits.
     Host,
-    /// The owner of the file or of a folder: the file may not be run as this user.
-    Denied,
 }
 
 impl NoCode {
-    /// Creates a reason from words for the log.
-    pub fn new(whose: ModuleFault, words: impl Into<String>) -> Self {
+    pub(crate) fn new(whose: ModuleFault, words: impl Into<String>) -> Self {
         let words = words.into();
         Self { words, whose }
     }

@@ -6,7 +6,7 @@
 //! ([`Run`]), and its body. The answer is output, words for the log, and the result ([`RunOutcome`]) after the fields of
 //! END_REQUEST.
 //!
-//! The keeper of a user's own modules tells the worker which files it may see ([`WorkerSetup`]). The worker asks the keeper for
+//! The keeper of a user's own modules tells the worker which files it may see ([`UserSetup`]). The worker asks the keeper for
 //! the code of each module by the module's path.
 //!
 //! A message that is longer than [`INLINE`] travels as a memfd, the last of its descriptors, because a packet may not be
@@ -36,10 +36,7 @@ use rustix::{
     net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair},
 };
 
-use crate::{
-    encoding::{Decoder, Encoder},
-    no_code::{ModuleFault, NoCode},
-};
+use crate::encoding::{Decoder, Encoder};
 
 /// Longest message that travels in the packet itself, in bytes.
 pub const INLINE: usize = 32 << 10;
@@ -142,30 +139,36 @@ pub enum Message {
     Forget(ModuleDigest),
     /// Serve this connection, whose descriptor comes with the message.
     Connect,
-    /// From the worker of a user's own modules to its keeper: send the code of this module.
+    /// Replaces `Setup` for the worker of a user's own modules: the files that it may see and run.
+    Own(UserSetup),
+    /// From such a worker to its keeper: send the code of this module.
     Wanted(Vec<u8>),
-    /// The keeper's answer: the name of the module's code, whose descriptor comes with the message.
-    Found(Result<ModuleDigest, NoCode>),
+    /// The keeper's answer.
+    Found(CodeReply),
+}
+
+/// The keeper's answer about a module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CodeReply {
+    /// The name of the module's code, whose descriptor comes with the message.
+    Code(ModuleDigest),
+    /// The module may not be run: the reason.
+    Denied(String),
+    /// The module is no program: the reason.
+    Bad(String),
+    /// There is no thread, process or memory to compile the module at this moment.
+    Short,
 }
 
 /// The files and networks that the worker may use.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkerSetup {
+    /// The folder of compiled code.
+    pub cache: Vec<u8>,
     /// Limit of instances at once.
     pub instances: u64,
     /// The profiles of instances, by number.
     pub profiles: Vec<Profile>,
-    /// The modules that the worker may run.
-    pub modules: ModuleSource,
-}
-
-/// The modules that a worker may run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ModuleSource {
-    /// All that have code in this folder.
-    Cache(Vec<u8>),
-    /// A user's own, whose code the worker gets from its keeper.
-    Files(UserModules),
 }
 
 /// The files and networks that the instances of one route may use.
@@ -177,16 +180,20 @@ pub struct Profile {
     pub network: bool,
 }
 
-/// The modules of a user, and the limits of each instance. They come from the configuration, and do not depend on the server's
+/// The limits of a worker for a user's own modules. They come from the configuration, and do not depend on the server's
 /// requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UserModules {
+pub struct UserSetup {
     /// The absolute path of the folder of modules, or of the only module.
     pub root: Vec<u8>,
     /// The layout of that folder.
     pub layout: Layout,
     /// The owners that the modules may have.
     pub owner: OwnedBy,
+    /// Limit of instances at once.
+    pub instances: u64,
+    /// The profile of the instances.
+    pub profile: Profile,
     /// Limit of an instance's linear memory in bytes.
     pub memory: u64,
     /// Limit of an instance's processor time in seconds; 0: any.
@@ -246,19 +253,28 @@ impl Message {
         let mut to = Encoder::default();
         match self {
             Self::Setup(setup) => {
-                to.put_number(0);
-                setup.encode(&mut to);
+                to.put_number(0)
+                    .put_bytes(&setup.cache)
+                    .put_number(setup.instances);
+                to.put_number(setup.profiles.len() as u64);
+                setup.profiles.iter().for_each(|one| one.encode(&mut to));
             }
             Self::Load(key) => drop(to.put_number(1).put_bytes(key)),
             Self::Forget(key) => drop(to.put_number(2).put_bytes(key)),
             Self::Connect => drop(to.put_number(3)),
-            Self::Wanted(module) => drop(to.put_number(4).put_bytes(module)),
-            Self::Found(Ok(key)) => drop(to.put_number(5).put_bytes(key)),
-            Self::Found(Err(NoCode { words, whose })) => {
-                to.put_number(6)
-                    .put_number(index_in(FAULTS, *whose))
-                    .put_bytes(words.as_bytes());
+            Self::Own(setup) => {
+                to.put_number(4).put_bytes(&setup.root);
+                to.put_number(index_in(LAYOUTS, setup.layout));
+                to.put_number(index_in(OWNERS, setup.owner));
+                to.put_number(setup.instances);
+                to.put_number(setup.memory).put_number(setup.cpu);
+                setup.profile.encode(&mut to);
             }
+            Self::Wanted(module) => drop(to.put_number(5).put_bytes(module)),
+            Self::Found(CodeReply::Code(key)) => drop(to.put_number(6).put_bytes(key)),
+            Self::Found(CodeReply::Denied(why)) => drop(to.put_number(7).put_bytes(why.as_bytes())),
+            Self::Found(CodeReply::Bad(why)) => drop(to.put_number(8).put_bytes(why.as_bytes())),
+            Self::Found(CodeReply::Short) => drop(to.put_number(9)),
         }
         to.0
     }
@@ -267,60 +283,40 @@ impl Message {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = Decoder(bytes);
         let message = match from.take_number()? {
-            0 => Self::Setup(WorkerSetup::decode(&mut from)?),
+            0 => Self::Setup(decode_setup(&mut from)?),
             1 => Self::Load(from.take_bytes()?.try_into().ok()?),
             2 => Self::Forget(from.take_bytes()?.try_into().ok()?),
             3 => Self::Connect,
-            4 => Self::Wanted(from.take_bytes()?.to_vec()),
-            5 => Self::Found(Ok(from.take_bytes()?.try_into().ok()?)),
-            6 => Self::Found(Err(NoCode {
-                whose: element_at(FAULTS, from.take_number()?)?,
-                words: from.take_text()?,
-            })),
+            4 => Self::Own(UserSetup {
+                root: from.take_bytes()?.to_vec(),
+                layout: element_at(LAYOUTS, from.take_number()?)?,
+                owner: element_at(OWNERS, from.take_number()?)?,
+                instances: from.take_number()?,
+                memory: from.take_number()?,
+                cpu: from.take_number()?,
+                profile: Profile::decode(&mut from)?,
+            }),
+            5 => Self::Wanted(from.take_bytes()?.to_vec()),
+            6 => Self::Found(CodeReply::Code(from.take_bytes()?.try_into().ok()?)),
+            7 => Self::Found(CodeReply::Denied(from.take_text()?)),
+            8 => Self::Found(CodeReply::Bad(from.take_text()?)),
+            9 => Self::Found(CodeReply::Short),
             _ => return None,
         };
         from.0.is_empty().then_some(message)
     }
 }
 
-impl WorkerSetup {
-    fn encode(&self, to: &mut Encoder) {
-        to.put_number(self.instances)
-            .put_number(self.profiles.len() as u64);
-        self.profiles.iter().for_each(|one| one.encode(to));
-        match &self.modules {
-            ModuleSource::Cache(folder) => drop(to.put_number(0).put_bytes(folder)),
-            ModuleSource::Files(of) => {
-                to.put_number(1).put_bytes(&of.root);
-                to.put_number(index_in(LAYOUTS, of.layout));
-                to.put_number(index_in(OWNERS, of.owner));
-                to.put_number(of.memory).put_number(of.cpu);
-            }
-        }
+fn decode_setup(from: &mut Decoder<'_>) -> Option<WorkerSetup> {
+    let mut setup = WorkerSetup {
+        cache: from.take_bytes()?.to_vec(),
+        instances: from.take_number()?,
+        profiles: Vec::new(),
+    };
+    for _ in 0..from.take_number()? {
+        setup.profiles.push(Profile::decode(from)?);
     }
-
-    fn decode(from: &mut Decoder<'_>) -> Option<Self> {
-        let (instances, mut profiles) = (from.take_number()?, Vec::new());
-        for _ in 0..from.take_number()? {
-            profiles.push(Profile::decode(from)?);
-        }
-        let modules = match from.take_number()? {
-            0 => ModuleSource::Cache(from.take_bytes()?.to_vec()),
-            1 => ModuleSource::Files(UserModules {
-                root: from.take_bytes()?.to_vec(),
-                layout: element_at(LAYOUTS, from.take_number()?)?,
-                owner: element_at(OWNERS, from.take_number()?)?,
-                memory: from.take_number()?,
-                cpu: from.take_number()?,
-            }),
-            _ => return None,
-        };
-        Some(Self {
-            instances,
-            profiles,
-            modules,
-        })
-    }
+    Some(setup)
 }
 
 impl Profile {
@@ -348,7 +344,7 @@ impl Profile {
     }
 }
 
-impl UserModules {
+impl UserSetup {
     /// Checks that a module may run as this process's user; returns its path without links.
     ///
     /// # Errors
@@ -361,13 +357,6 @@ impl UserModules {
 }
 
 const OWNERS: &[OwnedBy] = &[OwnedBy::Anybody, OwnedBy::UserOrRoot, OwnedBy::User];
-const FAULTS: &[ModuleFault] = &[
-    ModuleFault::Module,
-    ModuleFault::Ours,
-    ModuleFault::Shortage,
-    ModuleFault::Host,
-    ModuleFault::Denied,
-];
 const LAYOUTS: &[Layout] = &[Layout::Named, Layout::Hosts, Layout::Host];
 
 fn index_in<T: PartialEq>(all: &[T], one: T) -> u64 {
@@ -465,7 +454,7 @@ mod tests {
 
     fn setup(cache: usize) -> Message {
         Message::Setup(WorkerSetup {
-            modules: ModuleSource::Cache(vec![b'c'; cache]),
+            cache: vec![b'c'; cache],
             instances: 9,
             profiles: vec![Profile {
                 folders: vec![("/data".into(), b"/srv".to_vec(), true)],
@@ -475,19 +464,17 @@ mod tests {
     }
 
     fn own() -> Message {
-        Message::Setup(WorkerSetup {
-            modules: ModuleSource::Files(UserModules {
-                root: b"/srv".to_vec(),
-                layout: Layout::Host,
-                owner: OwnedBy::User,
-                memory: 1 << 20,
-                cpu: 7,
-            }),
+        Message::Own(UserSetup {
+            root: b"/srv".to_vec(),
+            layout: Layout::Host,
+            owner: OwnedBy::User,
             instances: 9,
-            profiles: vec![Profile {
+            profile: Profile {
                 folders: vec![("/data".into(), b"/srv".to_vec(), true)],
                 network: true,
-            }],
+            },
+            memory: 1 << 20,
+            cpu: 7,
         })
     }
 
@@ -503,16 +490,10 @@ mod tests {
             (Message::Forget([2; 32]), 0),
             (own(), 0),
             (Message::Wanted(b"/srv/a.wasm".to_vec()), 0),
-            (Message::Found(Ok([3; 32])), 1),
-            (
-                Message::Found(Err(NoCode::new(ModuleFault::Denied, "no"))),
-                0,
-            ),
-            (Message::Found(Err(NoCode::module_fault("no"))), 0),
-            (
-                Message::Found(Err(NoCode::new(ModuleFault::Shortage, ""))),
-                0,
-            ),
+            (Message::Found(CodeReply::Code([3; 32])), 1),
+            (Message::Found(CodeReply::Denied("no".into())), 0),
+            (Message::Found(CodeReply::Bad("no".into())), 0),
+            (Message::Found(CodeReply::Short), 0),
         ] {
             let sent = vec![ours.as_fd(); fds];
             send_message(&ours, &message.encode(), &sent).unwrap();

@@ -352,18 +352,17 @@ impl RunningServer {
         for (event_loop, listeners) in self.shared.loops.iter().zip(queues) {
             let (site, settings) = (self.site.clone(), self.settings.clone());
             let new = NewSite {
-                make: Box::new(|before: &Dispatch| {
-                    let ahead = site.clone();
-                    let modules = move || modules(&ahead.config).collect();
-                    site.starters.wasm.prepare(&before.resources, modules);
-                    before.succeeded_by(site, settings)
-                }),
+                make: Box::new(|before: &Dispatch| before.succeeded_by(site, settings)),
                 listeners,
                 taken: all.clone(),
             };
             // An event loop that has ended answers no request.
             let _ = event_loop.send_message(Handed::Site(new));
         }
+        let ahead = self.site.clone();
+        let compile = std::thread::Builder::new().name("modules".into());
+        // Without the thread, each module is compiled when a request asks for it.
+        let _ = compile.spawn(move || ahead.starters.wasm.prepare(modules(&ahead.config)));
         taken
     }
 

@@ -1,16 +1,16 @@
 //! An instance of a module for the request: its code, and a connection to the worker that runs it.
 
-use std::sync::Arc;
-
+use galgo_io::sock::Sock;
 use galgo_proto::{fcgi::Role, vars::Sink};
 use galgo_service::{admission::Permit, fault::Fault, spool::Stored};
 use tokio::time::Instant;
 
-use super::{super::before_reply, ProgramRun, start::AFTER};
+use super::{super::before_reply, ProgramRun, context::ProgramContext, start::AFTER};
 use crate::{
+    program_settings::Cgi,
     relay::clock::Clocks,
     upstream::exchange::{Exchange, ExchangeLease, ExchangeStart},
-    wasm::{ModuleCode, ModuleWorker},
+    wasm::{ModuleCode, ModuleLease},
 };
 
 /// Number of workers that may die, one after the other, before a worker has read the request.
@@ -26,8 +26,8 @@ impl ProgramRun<'_, '_, '_> {
         }
         if let Some(remit) = &self.cgi.remit {
             let uid = remit.user_for_owner(self.script.owner);
-            if let Some(owners) = &self.cx.resources.owners {
-                return Ok(Some(wasm.user_code(owners, remit, uid)));
+            if self.cx.resources.owners.is_some() {
+                return Ok(Some(ModuleCode::Own(uid)));
             }
             // This server is a command that already runs as that user.
             self.may_start_here(remit, uid).map_err(Fault::Refused)?;
@@ -38,7 +38,7 @@ impl ProgramRun<'_, '_, '_> {
         let late = |_| Fault::Late("the module was not compiled within first_byte_timeout".into());
         let code = self.request.client.await_while_connected(code).await?;
         let code = code.map_err(late)??;
-        Ok(Some(code))
+        Ok(Some(ModuleCode::Shared(code)))
     }
 
     /// Returns an instance that answers. If a worker ends before it has read the request, the next worker gets the request.
@@ -52,7 +52,7 @@ impl ProgramRun<'_, '_, '_> {
         loop {
             let permit = self.acquire_permit().await?;
             let Some((worker, exchange)) = self
-                .request_instance(&mut file, &code, permit, tries > 0)
+                .request_instance(&mut file, code, permit, tries > 0)
                 .await?
             else {
                 // The code is gone, so it is compiled again.
@@ -63,7 +63,9 @@ impl ProgramRun<'_, '_, '_> {
                 return Ok(exchange);
             }
             let replaced = async {
-                worker.wait_for_end().await;
+                if let ModuleCode::Shared(_) = code {
+                    self.cx.starters.wasm.replaced(worker).await;
+                }
                 Ok(())
             };
             before_reply::wait_for(self.request, replaced).await?;
@@ -71,25 +73,25 @@ impl ProgramRun<'_, '_, '_> {
         }
     }
 
-    /// Asks a worker for an instance; `again`: the request may be sent again. Also returns the worker. `None`: the
+    /// Asks a worker for an instance; `again`: the request may be sent again. Also returns the worker's number. `None`: the
     /// code is gone.
     async fn request_instance(
         &mut self,
         file: &mut Option<Stored>,
-        code: &ModuleCode,
+        code: ModuleCode,
         permit: Permit,
         again: bool,
-    ) -> Result<Option<(Arc<ModuleWorker>, Box<Exchange>)>, Fault> {
+    ) -> Result<Option<(usize, Box<Exchange>)>, Fault> {
         let began = Instant::now();
         let length = self.body_length(file.as_ref());
         let options = &self.cgi.options;
         let clocks = Clocks::start(options, AFTER);
-        let (wasm, wait) = (&self.cx.starters.wasm, self.cx.shared.queue_wait);
-        let conn = code.connect(self.cx.resources, permit, wait);
+        let starters = self.cx.starters;
+        let conn = connect_to_worker(self.cx, self.cgi, code, permit);
         let Some((conn, lease)) = before_reply::wait_for(self.request, conn).await? else {
             return Ok(None);
         };
-        let worker = lease.worker().clone();
+        let worker = lease.worker();
         let start = ExchangeStart {
             conn,
             again,
@@ -103,10 +105,35 @@ impl ProgramRun<'_, '_, '_> {
             run_to_completion: options.run_to_completion,
         };
         let exchange = Exchange::over_fastcgi(start, Role::RESPONDER, true, |params| {
-            params.put_variable(b"", &wasm.run(code, self.cgi, &self.script));
+            params.put_variable(b"", &starters.wasm.run(code, self.cgi, &self.script));
             self.variables(length, params)
         })?;
         self.request.entry.borrow_mut().start = began.elapsed();
         Ok(Some((worker, exchange)))
+    }
+}
+
+/// Connects to the worker that runs this code; `None`: the code is gone.
+async fn connect_to_worker(
+    cx: ProgramContext<'_>,
+    cgi: &Cgi,
+    code: ModuleCode,
+    permit: Permit,
+) -> Result<Option<(Sock, ModuleLease)>, Fault> {
+    let (wasm, wait) = (&cx.starters.wasm, cx.shared.queue_wait);
+    let (code, uid) = match code {
+        ModuleCode::Shared(code) => {
+            return wasm.connect(code, permit, cx.resources.index, wait).await;
+        }
+        ModuleCode::Own(uid) => (cgi.remit.as_ref(), uid),
+    };
+    match (&cx.resources.owners, code) {
+        (Some(owners), Some(remit)) => {
+            // Boxed for its size, because few requests come here.
+            let asked =
+                Box::pin(wasm.connect_as_user(cx.resources, (owners, remit, uid), permit, wait));
+            asked.await.map(Some)
+        }
+        _ => Err(Fault::Internal("no helper can be made here".into())),
     }
 }

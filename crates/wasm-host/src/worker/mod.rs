@@ -19,7 +19,7 @@ mod ticker;
 use std::{
     ffi::OsStr,
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
+        fd::{AsRawFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     path::Path,
@@ -32,10 +32,7 @@ use std::{
 
 use galgo_proto::fcgi::RecordType;
 use galgo_spawn::{take_inherited, trusted_path::resolve};
-use galgo_wasm::{
-    ModuleFault, NoCode,
-    wire::{self, Message, ModuleSource, RunOutcome, WorkerSetup},
-};
+use galgo_wasm::wire::{self, Message, RunOutcome, WorkerSetup};
 use rustix::process::Resource;
 use tokio::runtime::Runtime;
 
@@ -46,26 +43,39 @@ use crate::{
 };
 use connection::{RunRequest, ServerConnection};
 use hung::event_loop;
-use linker::LinkedProgram;
 pub(crate) use linker::{check_module, component_kind};
-use own::Own;
+use own::{NotFound, Own, ProgramResult};
 use run::Served;
 use shared::{CodeSource, Worker};
 
-/// Serves the server's socket, standard input, until it is closed. `has_keeper`: its keeper sends the setup over descriptor 4, and
-/// the code of a user's own modules.
+/// Serves the server's socket, standard input, until it is closed, for a user's own modules. The keeper sends its setup over
+/// descriptor 4.
 ///
 /// # Errors
 /// A sentence: the worker could not begin.
-pub(crate) fn serve_modules(has_keeper: bool) -> Result<(), String> {
-    let keeper = if has_keeper {
-        let keeper = take_inherited(2).map_err(|e| e.to_string())?.pop();
-        Some(keeper.ok_or("there is no keeper")?)
-    } else {
-        None
-    };
-    let socket = keeper.as_ref().map_or(rustix::stdio::stdin(), AsFd::as_fd);
+pub(crate) fn serve_own_modules() -> Result<(), String> {
+    let keeper = take_inherited(2).map_err(|e| e.to_string())?.pop();
+    let keeper = keeper.ok_or("there is no keeper")?;
     let mut message = Vec::new();
+    let first = wire::receive_message(&keeper, &mut message).map_err(|e| e.to_string())?;
+    let Some(Message::Own(setup)) = first.and_then(|(first, _)| Message::decode(first)) else {
+        return Err("the first message is not what it should be".into());
+    };
+    let seen = WorkerSetup {
+        cache: Vec::new(),
+        instances: setup.instances,
+        profiles: vec![setup.profile.clone()],
+    };
+    run_worker(seen, CodeSource::Keeper(Own::new(setup, keeper)))
+}
+
+/// Serves the server's socket, standard input, until it is closed.
+///
+/// # Errors
+/// See [`serve_own`].
+pub(crate) fn serve_cached_modules() -> Result<(), String> {
+    let mut message = Vec::new();
+    let socket = rustix::stdio::stdin();
     let first = wire::receive_message(socket, &mut message).map_err(|e| e.to_string())?;
     let Some((first, _)) = first else {
         return Ok(());
@@ -73,14 +83,8 @@ pub(crate) fn serve_modules(has_keeper: bool) -> Result<(), String> {
     let Some(Message::Setup(setup)) = Message::decode(first) else {
         return Err("the first message is not a setup".into());
     };
-    let source = match (setup.modules.clone(), keeper) {
-        (ModuleSource::Cache(cache), None) => CodeSource::Cache(OsStr::from_bytes(&cache).into()),
-        (ModuleSource::Files(modules), Some(keeper)) => {
-            CodeSource::Keeper(Own::new(modules, keeper))
-        }
-        _ => return Err("its modules are another worker's".into()),
-    };
-    run_worker(setup, source)
+    let cache = OsStr::from_bytes(&setup.cache).into();
+    run_worker(setup, CodeSource::Cache(cache))
 }
 
 fn run_worker(mut setup: WorkerSetup, source: CodeSource) -> Result<(), String> {
@@ -91,7 +95,7 @@ fn run_worker(mut setup: WorkerSetup, source: CodeSource) -> Result<(), String> 
     // The memory of a dead worker must not be readable.
     limits::lower_limits(&[(Resource::Core, 0)])?;
     let worker = Arc::new(Worker::new(setup, source)?);
-    if let Some(warning) = confine(setup, &worker.source)? {
+    if let Some(warning) = confine(setup)? {
         log_as_worker(warning);
     }
     worker.ticker.start_thread(worker.engine.clone());
@@ -123,13 +127,11 @@ fn hold_folders(setup: &mut WorkerSetup) -> Vec<OwnedFd> {
     held
 }
 
-fn confine(setup: &WorkerSetup, source: &CodeSource) -> Result<Option<&'static str>, String> {
-    let cache = match source {
-        CodeSource::Cache(cache) => Some(sandbox::resolve_folder_links(cache)),
-        CodeSource::Keeper(_) => None,
-    };
+fn confine(setup: &WorkerSetup) -> Result<Option<&'static str>, String> {
+    let path = |bytes: &[u8]| sandbox::resolve_folder_links(OsStr::from_bytes(bytes).as_ref());
+    let cache = Some(&setup.cache).filter(|cache| !cache.is_empty());
     let mut left = WorkerSandbox {
-        read: cache.into_iter().collect(),
+        read: cache.map(|cache| path(cache)).into_iter().collect(),
         network: setup.profiles.iter().any(|p| p.network),
         ..WorkerSandbox::default()
     };
@@ -230,7 +232,7 @@ impl Worker {
             let _running = self.ticker.mark_running();
             let served = match self.find_program(&mut request) {
                 Ok(program) => run::run_instance(self, &program, &request, &connection, runtime),
-                Err((ended, why)) => {
+                Err(NotFound { ended, why }) => {
                     if !why.is_empty() {
                         connection
                             .queue_output(RecordType::STDERR, format!("galgo: {why}\n").as_bytes());
@@ -246,27 +248,16 @@ impl Worker {
     }
 
     /// Returns the program of a request, whose limits may be lowered.
-    ///
-    /// # Errors
-    /// What to tell the server, and words for the log.
-    fn find_program(
-        &self,
-        request: &mut RunRequest,
-    ) -> Result<Arc<LinkedProgram>, (RunOutcome, String)> {
+    fn find_program(&self, request: &mut RunRequest) -> ProgramResult {
         match &self.source {
             CodeSource::Cache(_) => {
-                let program = self.program(&request.run.key);
-                program.ok_or((RunOutcome::NoCode, String::new()))
+                let gone = || NotFound::new(RunOutcome::NoCode, String::new());
+                self.program(&request.run.key).ok_or_else(gone)
             }
             CodeSource::Keeper(own) => {
                 own.clamp_limits(&mut request.run);
                 let module = OsStr::from_bytes(&request.run.module);
-                let program = own.program(module.as_ref(), |code| self.link_code(code));
-                program.map_err(|NoCode { words, whose }| match whose {
-                    ModuleFault::Module => (RunOutcome::Bad, words),
-                    ModuleFault::Denied => (RunOutcome::Denied, words),
-                    _ => (RunOutcome::NoThread, words),
-                })
+                own.program(module.as_ref(), |code| self.link_code(code))
             }
         }
     }

@@ -23,10 +23,7 @@ use galgo_proto::{
 };
 use galgo_spawn::Status;
 use galgo_testkit::{process::children, wait_until};
-use galgo_wasm::{
-    ModuleFault, NoCode,
-    wire::{self, Message, Run, RunOutcome},
-};
+use galgo_wasm::wire::{self, Message, Run, RunOutcome};
 
 list![
     a_helper_starts_their_worker_as_configured,
@@ -272,7 +269,7 @@ fn their_worker_takes_messages_without_sense() {
     // Messages that the server's own worker would accept.
     for message in [
         Message::Wanted(b"/etc/passwd".to_vec()),
-        Message::Found(Err(NoCode::new(ModuleFault::Shortage, ""))),
+        Message::Found(wire::CodeReply::Short),
         Message::Forget([7; 32]),
     ] {
         wire::send_message(&worker.socket, &message.encode(), &[]).unwrap();

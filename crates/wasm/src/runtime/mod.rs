@@ -1,12 +1,13 @@
-//! The server's side of compiling: has modules compiled, keeps their code in the cache, and starts the worker that reads the cache;
-//! and the keeper of a worker that runs a user's own modules.
+//! The server's side: keeps the worker up, has modules compiled, and starts instances.
 
-mod jobs;
+mod compiler;
+mod fault;
 mod keeper;
+mod lease;
 mod modules;
 mod prune;
 mod shared;
-mod worker;
+mod supervisor;
 
 use std::{
     path::Path,
@@ -19,21 +20,22 @@ use crate::{
     no_code::{ModuleFault, NoCode},
     wire::ModuleDigest,
 };
-pub use jobs::examine;
+pub use compiler::examine;
+pub use fault::StartFault;
 pub use keeper::keep;
-pub use modules::Modules;
+pub use lease::{KILLED, WorkerLease};
 use shared::CompileJob;
-pub use shared::{CodeChange, Compiler, CompilerSettings, FolderId};
+pub use shared::{Runtime, RuntimeSettings};
 
-impl Compiler {
-    /// Creates a compiler that has started nothing yet.
-    pub fn new(settings: CompilerSettings) -> Arc<Self> {
+impl Runtime {
+    /// Creates a runtime that has started nothing yet.
+    pub fn new(settings: RuntimeSettings) -> Arc<Self> {
         Arc::new(Self {
             settings,
-            tell: OnceLock::new(),
             temporary_cache: OnceLock::new(),
             modules: Mutex::default(),
             jobs: Mutex::default(),
+            supervision: Mutex::default(),
         })
     }
 
@@ -55,7 +57,7 @@ impl Compiler {
         match found {
             Ok(known) => known,
             Err(pending) => {
-                jobs::hurry(self, file);
+                compiler::hurry(self, file);
                 let given_up = |_| Err(NoCode::server_fault("its compilation was given up"));
                 pending.await.unwrap_or_else(given_up)
             }
@@ -78,18 +80,30 @@ impl Compiler {
     fn begin(self: &Arc<Self>, begins: bool, file: &Path, id: FileId) {
         if begins {
             let file = file.to_owned();
-            jobs::compile(self, CompileJob { file, id });
+            compiler::compile(self, CompileJob { file, id });
         }
     }
 
     /// Whether a module still has this code. If a new worker did not find the code in the cache, no
     /// module has it.
-    pub fn has_code(&self, key: &ModuleDigest) -> bool {
+    pub fn has(&self, key: &ModuleDigest) -> bool {
         lock(&self.modules).keys().any(|own| own == *key)
     }
 
-    /// Notes that the worker has no code of this name: it is compiled again for the next request.
-    pub fn forget_code(&self, key: &ModuleDigest) {
-        lock(&self.modules).forget_code(key);
+    /// Returns a lease of the worker, for one request for this code.
+    ///
+    /// # Errors
+    /// [`StartFault::Busy`] while there is no worker.
+    pub fn lease(self: &Arc<Self>, key: ModuleDigest) -> Result<WorkerLease, StartFault> {
+        self.start()?;
+        let link = self.link().ok_or(StartFault::Busy)?;
+        Ok(WorkerLease::new(self.clone(), link, key))
+    }
+
+    /// Whether requests go to the worker with this number.
+    pub fn is_up(&self, worker: usize) -> bool {
+        let link = &mut lock(&self.supervision).link;
+        link.take_if(|link| link.has_ended());
+        link.as_ref().is_some_and(|link| link.number == worker)
     }
 }

@@ -26,14 +26,14 @@ use rustix::{
 
 use super::{
     prune,
-    shared::{CodeChange, CompileJob, Compiler, TemporaryCache},
+    shared::{CompileJob, Runtime, TemporaryCache},
 };
 use crate::{
     code,
     host::{self, Beside, HostProgram},
     module::{self, ModuleInfo},
     no_code::{ModuleFault, NoCode, is_shortage},
-    wire::{ModuleDigest, read_text},
+    wire::{Message, ModuleDigest, read_text},
 };
 
 /// Number of threads that have modules compiled: each compiling process uses all processors.
@@ -47,8 +47,8 @@ const SETTLE: Duration = Duration::from_millis(8);
 
 /// Compiles a waiting module next, because a request waits for it. No request waits for modules that a search has
 /// found.
-pub(super) fn hurry(compiler: &Compiler, file: &Path) {
-    let waiting = &mut lock(&compiler.jobs).waiting;
+pub(super) fn hurry(runtime: &Runtime, file: &Path) {
+    let waiting = &mut lock(&runtime.jobs).waiting;
     let at = waiting.iter().position(|job| job.file == file);
     if let Some(job) = at.and_then(|at| waiting.remove(at)) {
         waiting.push_front(job);
@@ -56,13 +56,13 @@ pub(super) fn hurry(compiler: &Compiler, file: &Path) {
 }
 
 /// Compiles a module. A thread lives as long as there are jobs: an idle server keeps neither a thread nor its memory.
-pub(super) fn compile(compiler: &Arc<Compiler>, job: CompileJob) {
-    let mut jobs = lock(&compiler.jobs);
+pub(super) fn compile(runtime: &Arc<Runtime>, job: CompileJob) {
+    let mut jobs = lock(&runtime.jobs);
     jobs.waiting.push_back(job);
     if jobs.threads == THREADS {
         return;
     }
-    let theirs = compiler.clone();
+    let theirs = runtime.clone();
     let thread = thread::Builder::new().name("compile".into());
     match thread.spawn(move || work(&theirs)) {
         Ok(_) => jobs.threads += 1,
@@ -73,37 +73,43 @@ pub(super) fn compile(compiler: &Arc<Compiler>, job: CompileJob) {
             drop(jobs);
             for job in given_up {
                 let wrong = NoCode::from_io_error("no thread to compile it", &e);
-                report(compiler, &job.file, job.id, &Err(wrong));
+                report(runtime, &job.file, job.id, &Err(wrong));
             }
         }
     }
 }
 
-fn work(compiler: &Compiler) {
+fn work(runtime: &Arc<Runtime>) {
     let mut spawner = None;
     loop {
-        let mut jobs = lock(&compiler.jobs);
+        let mut jobs = lock(&runtime.jobs);
         let Some(job) = jobs.waiting.pop_front() else {
             jobs.threads -= 1;
             return;
         };
         drop(jobs);
-        let made = |file: &File, known: &_| made(compiler, known, file, &mut spawner);
+        let made = |file: &File, known: &_| made(runtime, known, file, &mut spawner);
         let (id, made) = settled(&job.file, made);
-        report(compiler, &job.file, id.unwrap_or(job.id), &made);
+        report(runtime, &job.file, id.unwrap_or(job.id), &made);
     }
 }
 
 /// Reports the result for a file to the worker, the operator and the waiting requests.
-fn report(compiler: &Compiler, file: &Path, id: FileId, made: &Result<ModuleDigest, NoCode>) {
-    match made {
-        Ok(key) => compiler.report_change(CodeChange::Made(*key, compiler.cache_folder())),
-        Err(wrong) => compiler.say(&format!("{}: {}", file.display(), wrong.words)),
+fn report(runtime: &Arc<Runtime>, file: &Path, id: FileId, made: &Result<ModuleDigest, NoCode>) {
+    let (unused, waiting) = lock(&runtime.modules).done(file, id, made);
+    if let Ok(key) = made {
+        runtime.has_cache();
+        runtime.tell(&Message::Load(*key));
     }
-    let mut modules = lock(&compiler.modules);
-    let before = modules.done(file, id, made);
-    if let Some(key) = before.filter(|old| !modules.keys().any(|key| key == *old)) {
-        compiler.report_change(CodeChange::Unused(key));
+    if let Some(key) = unused {
+        runtime.tell(&Message::Forget(key));
+    }
+    if let Err(wrong) = made {
+        runtime.say(&format!("{}: {}", file.display(), wrong.words));
+    }
+    for one in waiting {
+        // The request may have gone meanwhile.
+        let _ = one.send(made.clone());
     }
 }
 
@@ -169,15 +175,17 @@ fn is_still(path: &Path, id: FileId, known: &ModuleInfo) -> bool {
 }
 
 fn made(
-    compiler: &Compiler,
+    runtime: &Arc<Runtime>,
     known: &ModuleInfo,
     file: &File,
     spawner: &mut Option<Spawner>,
 ) -> Result<ModuleDigest, NoCode> {
     let key = known.key;
-    let host = found(&compiler.settings.beside, spawner)?;
+    let host = found(&runtime.settings.beside, spawner)?;
+    // The worker is up when there is code. If there is no thread for the start, the next request gets an error.
+    let _ = runtime.start();
     let tag = host.engine();
-    let cache = &compiler.cache();
+    let cache = &runtime.cache();
     if code::check_cache_path(cache).is_ok() && code::has_entry(cache, &key, tag) {
         prune::touch(&code::entry_path(cache, &key, tag));
         return Ok(key);
@@ -185,9 +193,9 @@ fn made(
     let begun = code::create_cache(cache).and_then(|()| draft(cache));
     let (draft, to) = match begun {
         Ok(begun) => begun,
-        Err(e) => elsewhere(compiler, cache, &e)?,
+        Err(e) => elsewhere(runtime, cache, &e)?,
     };
-    let cache = &compiler.cache();
+    let cache = &runtime.cache();
     let cannot =
         |e: io::Error| NoCode::from_io_error(&format!("the cache {}", cache.display()), &e);
     let done = compiled(host, file, &to, spawner)
@@ -207,29 +215,29 @@ fn made(
     })
 }
 
-/// Makes a draft in the compiler's own temporary cache, because the configured one cannot be used.
+/// Makes a draft in this runtime's own temporary cache, because the configured one cannot be used.
 fn elsewhere(
-    compiler: &Compiler,
+    runtime: &Runtime,
     cache: &Path,
     error: &io::Error,
 ) -> Result<(PathBuf, File), NoCode> {
     let failed =
         |e: io::Error| NoCode::from_io_error(&format!("the cache {}", cache.display()), &e);
-    if is_shortage(error) || compiler.temporary_cache.get().is_some() {
+    if is_shortage(error) || runtime.temporary_cache.get().is_some() {
         return Err(NoCode::from_io_error(
             &format!("the cache {}", cache.display()),
             error,
         ));
     }
     let own = TemporaryCache::make().map_err(failed)?;
-    if compiler.temporary_cache.set(own).is_ok() {
+    if runtime.temporary_cache.set(own).is_ok() {
         let cache = cache.display();
-        compiler.say(&format!(
+        runtime.say(&format!(
             "the cache {cache} cannot be used: {error}. Until a restart compiled modules are kept in a temporary folder: \
              make {cache} a folder of the server's user (chmod 700)"
         ));
     }
-    draft(&compiler.cache()).map_err(failed)
+    draft(&runtime.cache()).map_err(failed)
 }
 
 /// Creates a file that becomes an entry once it is complete.
@@ -247,10 +255,7 @@ fn draft(cache: &Path) -> io::Result<(PathBuf, File)> {
 }
 
 /// Returns the program that compiles and runs modules. The first caller asks it for its version and engine.
-pub(super) fn found<'b>(
-    beside: &'b Beside,
-    spawner: &mut Option<Spawner>,
-) -> Result<&'b HostProgram, NoCode> {
+fn found<'b>(beside: &'b Beside, spawner: &mut Option<Spawner>) -> Result<&'b HostProgram, NoCode> {
     beside.verify_program(|host| answer(host, spawner))
 }
 

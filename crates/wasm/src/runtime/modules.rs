@@ -13,16 +13,18 @@ use crate::{
     wire::ModuleDigest,
 };
 
-/// The code `C` of each module's file, or the reason why there is none.
-#[derive(Debug)]
-pub struct Modules<C>(HashMap<PathBuf, ModuleState<C>>);
+/// Requests that wait for a module.
+pub(super) type Waiters = Vec<oneshot::Sender<Result<ModuleDigest, NoCode>>>;
 
-#[derive(Debug)]
-struct ModuleState<C> {
+#[derive(Debug, Default)]
+pub(super) struct Modules(HashMap<PathBuf, ModuleState>);
+
+#[derive(Debug, Default)]
+struct ModuleState {
     /// The code that serves requests, and the version of the file that it was made from.
-    serves: Option<(FileId, C)>,
-    /// Requests that wait; set while the module is being compiled.
-    pending: Option<Vec<oneshot::Sender<Result<C, NoCode>>>>,
+    serves: Option<(FileId, ModuleDigest)>,
+    /// Set while the module is being compiled; the list may be empty.
+    pending: Option<Waiters>,
     /// The version of the file that is no program, and why.
     bad: Option<Box<(FileId, NoCode)>>,
 }
@@ -30,26 +32,14 @@ struct ModuleState<C> {
 /// Limit of remembered files: beyond it, files that no request asks for are forgotten.
 const MOST: usize = 10_000;
 
-impl<C> Default for Modules<C> {
-    fn default() -> Self {
-        Self(HashMap::new())
-    }
-}
-
-impl<C> Default for ModuleState<C> {
-    fn default() -> Self {
-        Self {
-            serves: None,
-            pending: None,
-            bad: None,
-        }
-    }
-}
-
-impl<C: Clone> Modules<C> {
+impl Modules {
     /// Returns the code or the failure of a file, or `None` while it is being compiled. The flag
     /// tells whether the caller has to start the compilation.
-    pub fn find(&mut self, file: &Path, id: FileId) -> (Option<Result<C, NoCode>>, bool) {
+    pub(super) fn find(
+        &mut self,
+        file: &Path,
+        id: FileId,
+    ) -> (Option<Result<ModuleDigest, NoCode>>, bool) {
         if !self.0.contains_key(file) {
             if self.0.len() >= MOST {
                 self.0.retain(|_, entry| entry.pending.is_some());
@@ -60,12 +50,12 @@ impl<C: Clone> Modules<C> {
         let Some(entry) = self.0.get_mut(file) else {
             return (Some(Err(NoCode::server_fault("it is not known"))), false);
         };
-        if let Some((of, code)) = &entry.serves
+        if let Some((of, key)) = &entry.serves
             && *of == id
         {
-            return (Some(Ok(code.clone())), false);
+            return (Some(Ok(*key)), false);
         }
-        let old = entry.serves.as_ref().map(|(_, code)| Ok(code.clone()));
+        let old = entry.serves.map(|(_, key)| Ok(key));
         if let Some((of, why)) = entry.bad.as_deref()
             && *of == id
         {
@@ -79,7 +69,7 @@ impl<C: Clone> Modules<C> {
     }
 
     /// Waits for a module that is being compiled.
-    pub fn wait(&mut self, file: &Path) -> oneshot::Receiver<Result<C, NoCode>> {
+    pub(super) fn wait(&mut self, file: &Path) -> oneshot::Receiver<Result<ModuleDigest, NoCode>> {
         let (verdict, pending) = oneshot::channel();
         if let Some(waiting) = self.0.get_mut(file).and_then(|e| e.pending.as_mut()) {
             waiting.push(verdict);
@@ -87,37 +77,37 @@ impl<C: Clone> Modules<C> {
         pending
     }
 
-    /// Ends a compilation, and tells the waiting requests. Returns the code that served before, if other code serves now.
-    pub fn done(&mut self, file: &Path, id: FileId, made: &Result<C, NoCode>) -> Option<C> {
+    /// Ends a compilation. Returns the code that no file uses any more, and the waiting requests.
+    pub(super) fn done(
+        &mut self,
+        file: &Path,
+        id: FileId,
+        made: &Result<ModuleDigest, NoCode>,
+    ) -> (Option<ModuleDigest>, Waiters) {
         let entry = self.0.entry(file.to_owned()).or_default();
-        for one in entry.pending.take().unwrap_or_default() {
-            // The request may have gone meanwhile.
-            let _ = one.send(made.clone());
-        }
-        match made {
+        let waiting = entry.pending.take().unwrap_or_default();
+        let unused = match made {
             Err(wrong) => {
                 let lasts = wrong.whose == ModuleFault::Module;
                 entry.bad = lasts.then(|| Box::new((id, wrong.clone())));
                 None
             }
-            Ok(code) => {
-                let before = entry.serves.replace((id, code.clone()));
-                before.map(|(_, code)| code)
+            Ok(key) => {
+                let before = entry.serves.replace((id, *key)).map(|(_, key)| key);
+                before.filter(|old| !self.keys().any(|key| key == *old))
             }
-        }
+        };
+        (unused, waiting)
     }
-}
 
-impl Modules<ModuleDigest> {
     /// Forgets code that is not in the cache after all.
-    pub(super) fn forget_code(&mut self, key: &ModuleDigest) {
+    pub(super) fn lost(&mut self, key: &ModuleDigest) {
         for entry in self.0.values_mut() {
             entry.serves.take_if(|(_, own)| own == key);
         }
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = ModuleDigest> {
-        let serves = |e: &ModuleState<_>| e.serves.map(|(_, key)| key);
-        self.0.values().filter_map(serves)
+        self.0.values().filter_map(|e| e.serves.map(|(_, key)| key))
     }
 }

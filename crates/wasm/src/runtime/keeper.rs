@@ -18,13 +18,13 @@ use rustix::{
     process::{DumpableBehavior, Signal, set_dumpable_behavior},
 };
 
-use super::jobs::{compiled, settled};
+use super::compiler::{compiled, settled};
 use crate::{
     code,
     host::{self, HostProgram},
     module::ModuleInfo,
     no_code::{ModuleFault, NoCode},
-    wire::{self, Message, ModuleDigest, ModuleSource, UserModules, WorkerSetup},
+    wire::{self, CodeReply, Message, UserSetup},
 };
 
 /// Starts the worker on the server's socket, which is standard input. Compiles the modules that the worker asks for until the
@@ -32,17 +32,14 @@ use crate::{
 ///
 /// # Errors
 /// A sentence: the worker was not started, or has failed.
-pub fn keep(host: &HostProgram, setup: &WorkerSetup) -> Result<(), String> {
-    let ModuleSource::Files(modules) = &setup.modules else {
-        return Err("its modules are not a user's own".into());
-    };
+pub fn keep(host: &HostProgram, setup: UserSetup) -> Result<(), String> {
     let closed = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     closed.map_err(|e| format!("closing its memory: {e}"))?;
     let words = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
     let mut spawner = Spawner::direct().map_err(words("preparing to start the wasm worker"))?;
     spawner.set_orphaned(Some(Signal::KILL.as_raw()));
     let mut spawner = Some(spawner);
-    let (mut child, worker) = start(host, setup, &mut spawner)?;
+    let (mut child, worker) = start(host, &setup, &mut spawner)?;
     let mut buffer = Vec::new();
     while let Some((message, _)) =
         wire::receive_message(&worker, &mut buffer).map_err(words("asking the wasm worker"))?
@@ -51,12 +48,9 @@ pub fn keep(host: &HostProgram, setup: &WorkerSetup) -> Result<(), String> {
             return Err("the wasm worker sent an invalid message".into());
         };
         let path = Path::new(std::ffi::OsStr::from_bytes(&path));
-        let (found, code) = match code_of(host, modules, path, &mut spawner) {
-            Ok((key, code)) => (Ok(key), Some(code)),
-            Err(wrong) => (Err(wrong), None),
-        };
+        let (answer, code) = answer(host, &setup, path, &mut spawner);
         let code: Vec<_> = code.iter().map(AsFd::as_fd).collect();
-        let sent = wire::send_message(&worker, &Message::Found(found).encode(), &code);
+        let sent = wire::send_message(&worker, &Message::Found(answer).encode(), &code);
         sent.map_err(words("answering the wasm worker"))?;
     }
     let ended = child.wait().map_err(words("waiting for the wasm worker"))?;
@@ -70,12 +64,12 @@ pub fn keep(host: &HostProgram, setup: &WorkerSetup) -> Result<(), String> {
 /// Starts the worker; returns it with the socket for its questions and our answers.
 fn start(
     host: &HostProgram,
-    setup: &WorkerSetup,
+    setup: &UserSetup,
     spawner: &mut Option<Spawner>,
 ) -> Result<(Child, OwnedFd), String> {
     let words = |e: io::Error| format!("starting the wasm worker: {e}");
     let (ours, theirs) = wire::socket_pair().map_err(words)?;
-    wire::send_message(&ours, &Message::Setup(setup.clone()).encode(), &[]).map_err(words)?;
+    wire::send_message(&ours, &Message::Own(setup.clone()).encode(), &[]).map_err(words)?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let null = null.map_err(|e| words(e.into()))?;
     let (stdin, stderr) = (io::stdin(), io::stderr());
@@ -88,15 +82,29 @@ fn start(
     Ok((child, ours))
 }
 
-/// Returns the code of a module as its file is now.
-fn code_of(
+fn answer(
     host: &HostProgram,
-    modules: &UserModules,
+    setup: &UserSetup,
     path: &Path,
     spawner: &mut Option<Spawner>,
-) -> Result<(ModuleDigest, File), NoCode> {
-    let real = modules.may_run(path);
-    let real = real.map_err(|denied| NoCode::new(ModuleFault::Denied, denied.to_string()))?;
+) -> (CodeReply, Option<File>) {
+    let real = match setup.may_run(path) {
+        Ok(real) => real,
+        Err(denied) => return (CodeReply::Denied(denied.to_string()), None),
+    };
+    match made(host, &real, spawner) {
+        Ok((key, code)) => (CodeReply::Code(key), Some(code)),
+        Err(wrong) if wrong.whose == ModuleFault::Shortage => (CodeReply::Short, None),
+        Err(wrong) => (CodeReply::Bad(wrong.words), None),
+    }
+}
+
+/// Returns the code of a module as its file is now.
+fn made(
+    host: &HostProgram,
+    path: &Path,
+    spawner: &mut Option<Spawner>,
+) -> Result<(wire::ModuleDigest, File), NoCode> {
     let make = |file: &File, known: &ModuleInfo| {
         let code = code::create_memory_file()
             .map_err(|e| NoCode::from_io_error("no memory for its code", &e))?;
@@ -109,5 +117,5 @@ fn code_of(
             Err(NoCode::server_fault("it changed while it was compiled"))
         }
     };
-    settled(&real, make).1
+    settled(path, make).1
 }
