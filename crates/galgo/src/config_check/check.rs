@@ -34,7 +34,7 @@ use galgo_io::rate_allowance::Rates;
 
 type Interpreters = Arc<Vec<(String, PathBuf)>>;
 
-const EMPTY: &str = "the file is empty: write it, or remove it to serve cgi-bin/ and public/";
+const EMPTY: &str = "the file is empty: add keys to it, or remove it to serve cgi-bin/ and public/";
 
 /// Reads, checks and opens everything that `source`, the text of `file`, says. The server becomes `user`, if there is one,
 /// instead of the user that the file names. `left_out`: files that `include` names but that are not used.

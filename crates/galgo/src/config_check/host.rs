@@ -14,7 +14,6 @@ use galgo_handlers::{
 };
 use galgo_proto::hosts::{Hosts, is_folder_name};
 use galgo_spawn::{
-    identity::{effective_uid, user_name_of},
     owners::{PROGRAMS, Remit},
     words,
 };
@@ -179,13 +178,12 @@ fn unopened(base: &Path, name: &str, error: &io::Error) -> String {
     let path = base.join(name);
     match error.kind() {
         ErrorKind::CrossesDevices => format!(
-            "{}: a symbolic link leads out of its folder: delete the link",
+            "{}: a symbolic link leads out of its folder: put a folder there",
             path.display()
         ),
         ErrorKind::PermissionDenied => format!(
-            "{}: user {} cannot enter this folder: chmod o+x {}",
+            "{}: the server's user cannot enter this folder: chmod a+x {}",
             base.display(),
-            user_name_of(effective_uid()),
             words::shell_argument(base)
         ),
         _ => format!("{}: {error}", path.display()),

@@ -31,7 +31,7 @@ use crate::config_text::{
 
 const NO_FILE: &str =
     "no file matches this pattern, so galgo has no routes: create a file, or correct the pattern";
-const EMPTY: &str = "the file is empty: write it, or remove it";
+const EMPTY: &str = "the file is empty: add routes to it, or remove it";
 
 /// The keys at the top of an included file: the file's own keys, and keys of a `[[route]]` that hold for all of its routes.
 macro_rules! site {

@@ -227,7 +227,7 @@ fn cannot_listen(listen: &Listen, open: &[Bound], e: &io::Error) -> String {
              or choose another port with --listen; port 0 takes a free one"
         }
         (io::ErrorKind::AddrInUse, true) => {
-            "another program listens there already, or the file is not a socket: choose another path, or remove the file"
+            "another program listens there already, or the file is not a socket: choose another path, or remove the file if it is no socket"
         }
         (io::ErrorKind::PermissionDenied, false) => {
             "ports below 1024 need root or CAP_NET_BIND_SERVICE. Choose a port such as 8080, \

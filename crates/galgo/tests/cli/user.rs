@@ -115,7 +115,7 @@ fn run_and_check_meet_the_permissions_of_the_configured_user() {
         "65534\n"
     );
     let done = site.galgo(&["check"]);
-    done.has_out("mine: the program is not executable for user nobody");
+    done.has_out("mine: the program is not executable for this user");
     assert_eq!(done.code, 1);
     site.write("galgo.toml", route);
     assert_eq!(site.galgo(&["check"]).code, 0);

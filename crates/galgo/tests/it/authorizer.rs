@@ -287,7 +287,7 @@ fn nobody_there() {
     let reply = server.get("/kept/a.txt");
     assert_eq!(reply.status, 502);
     assert!(!reply.text().contains("secret"));
-    server.says("there is no such socket");
+    server.says("the socket does not exist");
     watch.after(&["script_error"]);
 }
 
@@ -366,8 +366,8 @@ fn rows() -> Vec<Row> {
             [grant(), stdout("x".repeat(60_000)).repeat(20)].concat(),
             "then printed more than 1M",
         ),
-        sets("a_computed_variable", "SCRIPT_FILENAME", "computed"),
-        sets("a_header_variable", "HTTP_PROXY", "computed"),
+        sets("a_computed_variable", "SCRIPT_FILENAME", "computes"),
+        sets("a_header_variable", "HTTP_PROXY", "computes"),
         sets("no_variable", "A.B", "no variable name"),
         bad(
             "a_variable_twice",

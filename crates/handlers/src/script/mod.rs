@@ -466,7 +466,7 @@ fn lookup_fault(errno: Errno, file: &Path) -> Fault {
     match errno {
         Errno::LOOP => Fault::Refused(format!("{file:?} is a loop of symbolic links")),
         Errno::ACCESS => Fault::Refused(format!(
-            "the server's user cannot enter a folder on the way to {file:?}: chmod a+x that folder"
+            "the server's user cannot enter a folder on the way to {file:?}: chmod a+x each closed folder on the way"
         )),
         // INVAL: a NUL in the path.
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Fault::NotFound,

@@ -35,7 +35,7 @@ impl Certificate {
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, String> {
         let chain = read_chain(chain)?;
         // INVARIANT: a chain that was read has a certificate.
-        let own = chain.first().ok_or("there is no certificate in it")?;
+        let own = chain.first().ok_or("the file holds no certificate")?;
         let facts = Facts::from_der(own)?;
         let end = EndEntityCert::try_from(own)
             .map_err(|e| format!("the certificate cannot be read: {e}"))?;

@@ -154,7 +154,7 @@ mod tests {
             ("-----BEGIN CERTIFICATE-----\n", "is not PEM"),
             (
                 "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-                "of no use",
+                "unusable",
             ),
         ] {
             let error = Clients::from_pem(pem.as_bytes(), true, None).unwrap_err();

@@ -67,7 +67,7 @@ fn what_is_no_certificate_is_refused_in_words() {
     let (one, other) = (made(&["a.example"]), made(&["b.example"]));
     let table = [
         ("", &*one.key, "the file of the certificate is empty"),
-        ("garbage", &one.key, "there is no certificate in it"),
+        ("garbage", &one.key, "holds no certificate"),
         (&one.key, &one.key, "holds a key"),
         ("-----BEGIN CERTIFICATE-----\n", &one.key, "is not PEM"),
         (

@@ -1,7 +1,10 @@
 //! Checks whether a file exists, whether it may be executed, and which users may replace it.
 
 use super::finding::{Finding, Subject, chmod_command};
-use crate::words;
+use crate::{
+    identity::{effective_uid, user_name_of},
+    words,
+};
 use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags, accessat, statvfs};
 use std::{fs, io, os::unix::fs::MetadataExt, path::Path};
 
@@ -46,10 +49,10 @@ fn first_barred_folder(path: &Path) -> Option<&Path> {
 
 /// Returns why this process may not enter or list a folder of programs; `None`: it may do both.
 pub fn check_folder_access(folder: &Path) -> Option<Finding> {
-    let user = crate::identity::user_name_of(crate::identity::effective_uid());
     let says = |folder: &Path, what: &str, mend, fails| Finding {
         says: format!(
-            "user {user} cannot {what} the folder {}",
+            "user {} cannot {what} the folder {}",
+            user_name_of(effective_uid()),
             words::escape_path(folder)
         ),
         mend: chmod_command(mend, folder),
@@ -78,11 +81,8 @@ pub(super) fn check_executable(subject: Subject<'_>, path: &Path) -> Result<(), 
             format!("mount -o remount,exec \"$(findmnt -no TARGET -T {argument})\", or move it");
         return Err(subject.failure("is on a file system that is mounted noexec", mend));
     }
-    let user = crate::identity::user_name_of(crate::identity::effective_uid());
-    Err(subject.failure(
-        format!("is not executable for user {user}"),
-        chmod_command("+x", path),
-    ))
+    // A server that looks here may not wait for a name service, so the user is not named.
+    Err(subject.failure("is not executable for this user", chmod_command("+x", path)))
 }
 
 /// Warns if other users could replace this program: if they may write the file or any folder above it. In a sticky folder

@@ -142,7 +142,7 @@ fn what_was_not_configured_is_refused() {
         ("p/../p", "is not below"),
         ("p~", "has a name"),
         (".git/p", "has a name"),
-        ("none", "cannot be looked at"),
+        ("none", "cannot be examined"),
     ] {
         let ran = said(0, &[&at(name)]);
         assert!(ran.contains(why), "{name}: {ran}");

@@ -91,7 +91,7 @@ fn errors_name_the_included_file() {
         &[
             "sites/a.toml:1:1: listen applies to the whole server: write it in galgo.toml",
             "sites/b.toml:1:1: include applies to the whole server: write it in galgo.toml",
-            "sites/c.toml:1:1: the file is empty: write it, or remove it",
+            "sites/c.toml:1:1: the file is empty: add routes to it, or remove it",
         ],
     );
     fails(

@@ -122,7 +122,7 @@ fn a_key_that_may_not_be_read_is_said_to_be_one() {
     let site = shows(&(Some(pem), Some(key)));
     galgo_testkit::file::chmod(site.path("own.key"), 0);
     let done = check(&site);
-    done.has_out("own.key may not be entered by this user");
+    done.has_out("own.key: chmod");
 }
 
 #[test]

@@ -36,7 +36,7 @@ const FINDINGS: [(&str, &str); 12] = [
     ("FAIL  cgi-bin/empty: the program is an empty file", ""),
     (
         "note  cgi-bin/data.json: is not a program",
-        "403 (try: files that are sent",
+        "403 (try: static files belong",
     ),
     (
         "note  cgi-bin/page.php: is not a program",

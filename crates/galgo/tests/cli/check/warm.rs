@@ -224,10 +224,10 @@ fn what_fails_is_said_and_what_stays_cold_is_not_run() {
     let done = site.galgo(&["check", "--warm"]);
     assert_eq!(done.code, 1, "{done:?}");
     for (name, says) in [
-        ("wrong.pl", "it said: syntax error at "),
-        ("wrong.py", "it said: SyntaxError: "),
+        ("wrong.pl", "standard error: syntax error at "),
+        ("wrong.py", "standard error: SyntaxError: "),
         ("dies.pl", "it exited with status "),
-        ("dies.pl", "it said: no database"),
+        ("dies.pl", "standard error: no database"),
         ("plain.pl", "the program is not executable (try: chmod +x "),
     ] {
         let from = format!("cgi-bin/{name}: fails: ");

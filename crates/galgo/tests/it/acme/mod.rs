@@ -40,7 +40,7 @@ fn comes(server: &Server, place: &Place, host: &str) {
 
 /// Returns how many certificates have come.
 fn came(server: &Server) -> usize {
-    server.errors().matches(" came: ").count()
+    server.errors().matches(" was issued: ").count()
 }
 
 /// The host is proved in the TLS handshake; the authority is up from the start.

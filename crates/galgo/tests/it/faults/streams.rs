@@ -308,7 +308,7 @@ fn a_background_child_runs_to_its_completion() {
     assert_eq!(text.lines().count(), 40);
     assert!(!server.mark("told").exists());
     watch.after(&["ok"]);
-    assert!(!server.errors().contains("left running"));
+    assert!(!server.errors().contains("leftover processes were ended"));
     let late = new_site().defaults("run_to_completion = true\ntotal_timeout = \"3s\"");
     let hangs = BACKGROUND.replace("-lt 40", "-lt 100000");
     let server = late.file("cgi-bin/b", hangs, 0o755).start();

@@ -370,7 +370,7 @@ fn a_helper_loads_what_is_configured_only() {
         (&b"/usr/bin/python3"[..], "is not below"),
         (&spawner.path("own/man"), "is not below"),
         (&spawner.path("games/../own/man"), "is not below"),
-        (&spawner.path("games/none"), "cannot be looked at"),
+        (&spawner.path("games/none"), "cannot be examined"),
         (&spawner.path("games/echo"), "E\0"),
     ] {
         let (said, _) = load(&helper, program, b"");

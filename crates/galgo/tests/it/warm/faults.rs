@@ -146,7 +146,7 @@ fn a_child_that_crashes_retires_its_template() {
     let crashes = |times| {
         assert_eq!(server.get("/cgi-bin/p?crash").status, 502);
         wait_until("the word of it", || {
-            says(&server, "/p:", "was ended by a signal") == times
+            says(&server, "/p:", "was killed by a signal") == times
         });
     };
     crashes(1);

@@ -292,7 +292,7 @@ pub(super) const KEYS: &[super::Refused] = &[
     ),
     (
         " \n",
-        "1:1: the file is empty: write it, or remove it to serve cgi-bin/ and public/",
+        "1:1: the file is empty: add keys to it, or remove it to serve cgi-bin/ and public/",
     ),
     (
         "route = []",

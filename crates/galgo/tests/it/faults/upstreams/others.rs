@@ -318,7 +318,7 @@ fn no_socket() {
     let server = new_site().config(ROUTE).start();
     let watch = Watch::begin(&server);
     assert_eq!(server.get("/app").status, 502);
-    server.says("there is no such socket");
+    server.says("the socket does not exist");
     watch.after(&["script_error"]);
 }
 

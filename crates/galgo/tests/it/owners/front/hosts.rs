@@ -52,7 +52,7 @@ fn lay_hosts(site: &Site) {
 
 const BELOW: &str = "is not below";
 const LINK: &str = "is a symbolic link";
-const NOTHING: &str = "cannot be looked at";
+const NOTHING: &str = "cannot be examined";
 
 /// (host of the helper, path below the folder of hosts, reason why the helper does not start it)
 const DENIED: &[(&str, &str, &str)] = &[

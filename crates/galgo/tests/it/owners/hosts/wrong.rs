@@ -96,5 +96,5 @@ fn what_the_server_may_not_enter() {
     wait_until("the folder", || {
         runs_as(&server, "one.example", "/cgi-bin/who") == Err(403)
     });
-    server.says("cannot enter this folder: chmod o+x");
+    server.says("cannot enter this folder: chmod a+x");
 }
