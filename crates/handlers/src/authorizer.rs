@@ -169,15 +169,15 @@ mod tests {
         let wanted = wanted.map(|(n, v)| (n.to_owned(), v.as_bytes().to_vec()));
         assert_eq!(found.unwrap(), wanted);
         for (name, why) in [
-            ("Variable-", "no name"),
-            ("Variable-2A", "no name"),
-            ("Variable-A.B", "no name"),
-            ("Variable-HTTP-PROXY", "computed"),
-            ("Variable-PATH", "computed"),
-            ("Variable-SCRIPT_FILENAME", "computed"),
-            ("Variable-HTTP_PROXY", "computed"),
-            ("Variable-REMOTE_IDENT", "computed"),
-            ("Variable-REMOTE_ADDR", "computed"),
+            ("Variable-", "not a valid name"),
+            ("Variable-2A", "not a valid name"),
+            ("Variable-A.B", "not a valid name"),
+            ("Variable-HTTP-PROXY", "computes"),
+            ("Variable-PATH", "computes"),
+            ("Variable-SCRIPT_FILENAME", "computes"),
+            ("Variable-HTTP_PROXY", "computes"),
+            ("Variable-REMOTE_IDENT", "computes"),
+            ("Variable-REMOTE_ADDR", "computes"),
         ] {
             let words = said(&[(name, "x")]).unwrap_err();
             assert!(words.contains(why), "{name}: {words}");

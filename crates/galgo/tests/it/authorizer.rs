@@ -368,7 +368,7 @@ fn rows() -> Vec<Row> {
         ),
         sets("a_computed_variable", "SCRIPT_FILENAME", "computes"),
         sets("a_header_variable", "HTTP_PROXY", "computes"),
-        sets("no_variable", "A.B", "no variable name"),
+        sets("no_variable", "A.B", "not a valid name"),
         bad(
             "a_variable_twice",
             prints("Status: 200\nVariable-A: 1\nVariable-A: 2\n\n"),
