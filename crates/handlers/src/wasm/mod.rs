@@ -56,7 +56,7 @@ const OWN_IDLE: usize = 16;
 
 /// Limit for workers of a user that end one after the other before one takes a request: each costs a process.
 const WORKERS: u32 = 3;
-const LOST: &str = "the wasm worker of its user ends as soon as it is started";
+const LOST: &str = "the wasm worker of the program's user ends right after each start: see the log";
 
 /// Messages for modules whose worker told the reason on standard error.
 const DENIED: &str = "the module may not be run as its user: the line of the log above says why";

@@ -291,12 +291,12 @@ async fn is_ready(socket: &OwnedFd) -> Result<(), Fault> {
     match timeout(READY, said).await {
         Ok(Ok(true)) => Ok(()),
         Ok(Ok(false)) => Err(Fault::Script(
-            "the wasm worker of its user ended at once: the log says why".into(),
+            "the wasm worker of the program's user ended right after its start: see the log".into(),
         )),
         Ok(Err(e)) if is_shortage(&e) => Err(SHORT),
         Ok(Err(e)) => Err(Fault::Internal(format!("the wasm worker: {e}"))),
         Err(_late) => Err(Fault::Late(
-            "the wasm worker of its user took no connection within a minute".into(),
+            "the wasm worker of the program's user accepted no connection within a minute".into(),
         )),
     }
 }
@@ -307,7 +307,7 @@ fn not_started(e: StartError) -> Fault {
         StartStage::Helper => owners::helper_fault(&e),
         StartStage::Clone => SHORT,
         _ if is_shortage(&e.source) => SHORT,
-        _ => Fault::Script(format!("the wasm worker of its user: {e}")),
+        _ => Fault::Script(format!("the wasm worker of the program's user: {e}")),
     }
 }
 

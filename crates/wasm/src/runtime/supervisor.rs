@@ -42,7 +42,7 @@ impl Runtime {
             let thread = thread::Builder::new().name("wasm".into());
             let started = thread.spawn(move || keep_up(&theirs, own));
             started.inspect_err(|e| {
-                self.say(&format!("no thread to look after the wasm worker: {e}"));
+                self.say(&format!("cannot start a thread for the wasm worker: {e}"));
             })?;
             supervision.supervisors += 1;
             supervision.supervisor = Some(own);
@@ -60,7 +60,7 @@ impl Runtime {
         let Some(stuck) = link else { return };
         self.replace_supervisor(supervision);
         let _ = galgo_spawn::kill_by_pidfd(&stuck.process);
-        self.say("the wasm worker takes no requests: it is stopped, or the file systems of its modules hang; another is started");
+        self.say("the wasm worker takes no requests: it is stopped, or the file systems of its modules hang; galgo starts another");
     }
 
     /// Called when a module's code is in the cache. If the cache is another folder than the worker may read, another worker
@@ -92,7 +92,7 @@ fn keep_up(runtime: &Weak<Runtime>, own: usize) {
         drop(strong);
         let (failed, how) = match launched {
             Ok(mut child) => (false, obituary(child.wait())),
-            Err(e) => (true, format!("the wasm worker cannot be started: {e}")),
+            Err(e) => (true, format!("cannot start the wasm worker: {e}")),
         };
         let Some(strong) = current() else { return };
         strong.say(&how);
@@ -110,10 +110,10 @@ fn keep_up(runtime: &Weak<Runtime>, own: usize) {
 fn obituary(exit: io::Result<Exit>) -> String {
     let how = match exit.map(|exit| exit.status) {
         Ok(Status::Code(n)) => format!("exited with status {n}"),
-        Ok(Status::Signal(n)) => format!("was ended by signal {n}"),
+        Ok(Status::Signal(n)) => format!("was killed by signal {n}"),
         Err(e) => format!("is gone: {e}"),
     };
-    format!("the wasm worker {how}; another is started")
+    format!("the wasm worker {how}; galgo starts another")
 }
 
 /// Starts a worker, and directs requests to it once it takes connections.
@@ -191,7 +191,7 @@ fn is_ready(worker: &OwnedFd) -> io::Result<()> {
         Ok(())
     } else {
         Err(io::Error::other(
-            "it ended at once: standard error says why",
+            "it ended right after its start: see standard error",
         ))
     }
 }

@@ -243,7 +243,7 @@ fn ends() -> Vec<Row> {
             Outcome(77),
             502,
             "script_error",
-            "does not know",
+            "unknown protocol status",
         ),
         then(
             cut("overloaded_in_the_body", "busy", "overloaded"),

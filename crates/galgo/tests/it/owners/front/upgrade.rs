@@ -86,8 +86,8 @@ fn an_upgrade_takes_listeners_of_the_configuration_only() {
     let unix = spawner.site.path("temporary/s");
     let unix = UnixListener::bind(unix).unwrap();
     for (words, fd, why) in [
-        (CONFIGURED, reads.as_fd(), "is none"),
-        (CONFIGURED, environ.as_fd(), "is none"),
+        (CONFIGURED, reads.as_fd(), "handed over a wrong socket"),
+        (CONFIGURED, environ.as_fd(), "handed over a wrong socket"),
         (
             CONFIGURED,
             connected.as_fd(),
