@@ -170,8 +170,9 @@ pub(super) const KNOWN: [Known; 50] = [
         let (page, number) = &d.pair;
         let is_meant = (*page, &**number) == ("fcgiwrap.md", "1");
         let behind = asked.target.contains("gi-bin/app/");
+        // fcgiwrap refuses the path, and may do so before nginx has passed the body on: nginx then answers 502.
         let theirs = match asked.method {
-            "POST" => &["403", "502"][..],
+            "POST" | "PUT" | "PATCH" => &["403", "502"][..],
             _ => &["403"],
         };
         is_meant && behind && d.is_status("200", theirs)
