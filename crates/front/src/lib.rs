@@ -31,10 +31,12 @@ mod linger;
 pub mod listener;
 mod logged;
 mod origin;
+mod request_body;
 pub mod run;
 pub mod settings;
 pub mod shared;
 pub mod site;
+mod stdin;
 mod throttle;
 
 pub use conn::future_size;

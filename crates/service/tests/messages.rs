@@ -17,7 +17,7 @@ fn all_messages_are_in_one_file() {
     let mut all = String::new();
     for (name, files) in &crates {
         for (file, text) in files {
-            let tests = text.find("\n#[cfg(test)]\nmod tests");
+            let tests = text.find("\n#[cfg(test)]\nmod tests {");
             let messages = literals(&text[..tests.unwrap_or(text.len())]);
             let messages: Vec<_> = messages.iter().filter(|m| is_message(m)).collect();
             if !messages.is_empty() {

@@ -13,7 +13,7 @@ const MOST_OF_MODULE: usize = 2500;
 
 /// Returns the lines of a file without its module of tests.
 fn lines(text: &str) -> usize {
-    let tests = text.find("\n#[cfg(test)]\nmod tests");
+    let tests = text.find("\n#[cfg(test)]\nmod tests {");
     text[..tests.unwrap_or(text.len())].lines().count()
 }
 

@@ -3,7 +3,8 @@
 use galgo_io::turn;
 use galgo_service::client::Next;
 
-use super::{body::RequestBody, input::Input};
+use super::input::Input;
+use crate::request_body::RequestBody;
 
 /// The future of the connection after a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

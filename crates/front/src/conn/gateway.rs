@@ -16,10 +16,12 @@ use galgo_proto::{
 use galgo_service::{client::Next, fault::Fault, link::Link, request::Named};
 
 use super::{
-    body::RequestBody,
     input::Input,
-    stdin::{BROKEN, Stdin},
     wire::{self, WireFormat},
+};
+use crate::{
+    request_body::RequestBody,
+    stdin::{BROKEN, Stdin},
 };
 
 /// FCGI_KEEP_CONN (FastCGI, 5.1).

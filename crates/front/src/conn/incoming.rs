@@ -13,10 +13,8 @@ use galgo_service::{
     fault::Fault,
 };
 
-use super::{
-    body::{AHEAD, Frame, RequestBody},
-    input::{BODY_READ, GONE, Input, LEFT, RESET},
-};
+use super::input::{BODY_READ, GONE, Input, LEFT, RESET};
+use crate::request_body::{AHEAD, Frame, RequestBody};
 /// The most bytes that are read ahead of a running request. Further pipelined requests wait in the kernel.
 const READ_AHEAD: usize = 64 << 10;
 /// The most bytes that are moved at once to a program that has the connection: as many as a pipe of the default size holds.

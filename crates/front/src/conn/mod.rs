@@ -3,7 +3,6 @@
 //! 1. wait for a request  2. read its head  3. dispatch  4. send  5. log  6. the rest of its body
 
 mod admit;
-mod body;
 mod end;
 mod gateway;
 mod head;
@@ -12,7 +11,6 @@ mod input;
 mod proxy;
 mod send;
 mod sender;
-mod stdin;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -38,6 +36,7 @@ use galgo_service::{
 };
 use tokio::time::{Instant, timeout_at};
 
+use crate::request_body::RequestBody;
 use crate::{
     crowd::Member,
     event_loop::EventLoop,
@@ -55,7 +54,6 @@ use admit::{
     has_room, join_crowd, log_failed_handshake, log_unannounced, may_name_clients, refuse,
     speaks_for_many,
 };
-use body::RequestBody;
 use end::{After, drain_body};
 use gateway::Arrived;
 use incoming::ConnectionClient;

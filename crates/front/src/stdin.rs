@@ -7,25 +7,25 @@ use galgo_service::{client::Next, fault::Fault};
 /// Limit on the bytes of answers that wait for the running request to end. Front servers ask for less.
 const MOST_OWED: usize = 4 << 10;
 
-pub(super) const BROKEN: Fault = Fault::Client(400, "the front server breaks the FastCGI protocol");
+pub(crate) const BROKEN: Fault = Fault::Client(400, "the front server breaks the FastCGI protocol");
 
 /// Progress in the input of a FastCGI request.
 #[derive(Debug)]
-pub(super) struct Stdin {
+pub(crate) struct Stdin {
     id: u16,
     /// Bytes that are left of CONTENT_LENGTH, if there is one.
-    pub(super) left: Option<u64>,
+    pub(crate) left: Option<u64>,
     /// Bytes of the current record that are input.
     content: usize,
     /// Bytes to skip: padding, and records of other requests.
     skip: usize,
     ended: bool,
     /// Answers to other records, which are sent after the response.
-    pub(super) owed: Vec<u8>,
+    pub(crate) owed: Vec<u8>,
 }
 
 impl Stdin {
-    pub(super) fn new(id: u16, left: Option<u64>) -> Self {
+    pub(crate) fn new(id: u16, left: Option<u64>) -> Self {
         Self {
             id,
             left,
@@ -37,12 +37,12 @@ impl Stdin {
     }
 
     /// Returns whether the last record of input has been taken.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.ended && self.skip == 0
     }
 
     /// Notes that `n` bytes at the front of the buffer have been taken.
-    pub(super) fn consume(&mut self, n: usize) {
+    pub(crate) fn consume(&mut self, n: usize) {
         self.content -= n;
         if let Some(left) = &mut self.left {
             *left -= n as u64;
@@ -50,7 +50,7 @@ impl Stdin {
     }
 
     /// Looks at the front of `buf`, past headers and padding.
-    pub(super) fn next_data(&mut self, buf: &mut Buf) -> Result<Next, Fault> {
+    pub(crate) fn next_data(&mut self, buf: &mut Buf) -> Result<Next, Fault> {
         loop {
             if self.content > 0 {
                 return Ok(match buf.len().min(self.content) {

@@ -10,15 +10,15 @@ use galgo_service::{
     fault::Fault,
 };
 
-use super::stdin::Stdin;
+use crate::stdin::Stdin;
 
 /// Bytes of a body that are read before the request takes a permit and starts a process: as many as a pipe holds.
-pub(super) const AHEAD: usize = 64 << 10;
+pub(crate) const AHEAD: usize = 64 << 10;
 
 /// A request body, and how far it has been taken in.
 #[derive(Debug)]
-pub(super) struct RequestBody {
-    pub(super) frame: Frame,
+pub(crate) struct RequestBody {
+    pub(crate) frame: Frame,
     /// Bytes of data at the front of the buffer that were looked at early. `frame` has already counted them as taken.
     ahead: usize,
     /// Bytes of data at the front of the buffer that are ready to be taken.
@@ -30,7 +30,7 @@ pub(super) struct RequestBody {
 }
 
 #[derive(Debug)]
-pub(super) enum Frame {
+pub(crate) enum Frame {
     Length(u64),
     Chunked(Box<Chunked>),
     Records(Box<Stdin>),
@@ -41,7 +41,7 @@ pub(super) enum Frame {
 
 impl RequestBody {
     /// Creates the body of a request framed as `len`.
-    pub(super) fn new(len: BodyLen) -> Self {
+    pub(crate) fn new(len: BodyLen) -> Self {
         Self::with_frame(match len {
             BodyLen::None | BodyLen::Length(0) => Frame::Ended,
             BodyLen::Length(n) => Frame::Length(n),
@@ -50,7 +50,7 @@ impl RequestBody {
     }
 
     /// Creates the body of a request that comes in FastCGI records.
-    pub(super) fn from_records(stdin: Stdin) -> Self {
+    pub(crate) fn from_records(stdin: Stdin) -> Self {
         Self::with_frame(Frame::Records(Box::new(stdin)))
     }
 
@@ -65,17 +65,17 @@ impl RequestBody {
     }
 
     /// Opens the body of a request again after its end: everything that the client sends from now on belongs to it.
-    pub(super) fn reopen_unbounded(&mut self) {
+    pub(crate) fn reopen_unbounded(&mut self) {
         (self.frame, self.limit) = (Frame::Open, u64::MAX);
     }
 
     /// Notes that the client sends no more.
-    pub(super) fn mark_ended(&mut self) {
+    pub(crate) fn mark_ended(&mut self) {
         self.frame = Frame::Ended;
     }
 
     /// Returns the answers that are owed to the front server for records that came meanwhile.
-    pub(super) fn take_owed(&mut self) -> Vec<u8> {
+    pub(crate) fn take_owed(&mut self) -> Vec<u8> {
         match &mut self.frame {
             Frame::Records(stdin) => std::mem::take(&mut stdin.owed),
             _ => Vec::new(),
@@ -83,7 +83,7 @@ impl RequestBody {
     }
 
     /// Reads the records that come after the body: a front server may abort the request (FastCGI, 5.4).
-    pub(super) fn overhear(&mut self, buf: &mut Buf) -> Result<(), Fault> {
+    pub(crate) fn overhear(&mut self, buf: &mut Buf) -> Result<(), Fault> {
         match self.frame {
             Frame::Records(_) => self.next(buf).map(drop),
             _ => Ok(()),
@@ -91,7 +91,7 @@ impl RequestBody {
     }
 
     /// Sets the limit of the body. A declared length beyond it is refused at once.
-    pub(super) fn limit_body(&mut self, limit: u64) -> Result<(), Fault> {
+    pub(crate) fn limit_body(&mut self, limit: u64) -> Result<(), Fault> {
         self.limit = limit;
         match self.remaining_length() {
             Some(n) if n > limit => Err(TOO_LARGE),
@@ -100,7 +100,7 @@ impl RequestBody {
     }
 
     /// Returns whether the whole body has been taken.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.ahead + self.ready == 0
             && match &self.frame {
                 Frame::Ended => true,
@@ -110,12 +110,12 @@ impl RequestBody {
     }
 
     /// Returns the declared length, if there is one.
-    pub(super) fn declared_length(&self) -> Option<u64> {
+    pub(crate) fn declared_length(&self) -> Option<u64> {
         self.remaining_length().map(|n| n + self.taken)
     }
 
     /// Returns the number of bytes that are left of a declared length.
-    pub(super) fn remaining_length(&self) -> Option<u64> {
+    pub(crate) fn remaining_length(&self) -> Option<u64> {
         let left = match &self.frame {
             Frame::Length(n) => *n,
             Frame::Records(stdin) => stdin.left?,
@@ -126,12 +126,12 @@ impl RequestBody {
     }
 
     /// Returns the number of bytes of data taken so far.
-    pub(super) fn bytes_taken(&self) -> u64 {
+    pub(crate) fn bytes_taken(&self) -> u64 {
         self.taken
     }
 
     /// Returns whether the whole body or at least [`AHEAD`] bytes of it are in `buf`, judged by its declared length.
-    pub(super) fn is_here(&self, buf: &Buf) -> bool {
+    pub(crate) fn is_here(&self, buf: &Buf) -> bool {
         match &self.frame {
             Frame::Length(left) => buf.len() as u64 >= (*left).min(AHEAD as u64),
             Frame::Chunked(_) | Frame::Records(_) | Frame::Open => false,
@@ -140,7 +140,7 @@ impl RequestBody {
     }
 
     /// Looks at the front of `buf`, past any chunk framing.
-    pub(super) fn next(&mut self, buf: &mut Buf) -> Result<Next, Fault> {
+    pub(crate) fn next(&mut self, buf: &mut Buf) -> Result<Next, Fault> {
         if self.ahead + self.ready > 0 {
             return Ok(Next::Data(self.ahead.max(self.ready)));
         }
@@ -197,7 +197,7 @@ impl RequestBody {
     }
 
     /// Counts `n` bytes of a body of known length that were spliced, and so did not go through the buffer.
-    pub(super) fn count_spliced(&mut self, n: usize) {
+    pub(crate) fn count_spliced(&mut self, n: usize) {
         self.taken += n as u64;
         if let Frame::Length(left) = &mut self.frame {
             *left = left.saturating_sub(n as u64);
@@ -208,13 +208,13 @@ impl RequestBody {
     }
 
     /// Takes back `n` bytes of data that were taken: they are at the front of the buffer again, without framing.
-    pub(super) fn put_back(&mut self, n: usize) {
+    pub(crate) fn put_back(&mut self, n: usize) {
         self.taken -= n as u64;
         self.ahead = n;
     }
 
     /// Takes `n` bytes of the data that [`RequestBody::next`] announced.
-    pub(super) fn consume(&mut self, buf: &mut Buf, n: usize) {
+    pub(crate) fn consume(&mut self, buf: &mut Buf, n: usize) {
         if self.ahead > 0 {
             let n = n.min(self.ahead);
             buf.consume(n);
