@@ -14,6 +14,7 @@
 //! | `handshakes` | handshakes of TLS, in which addresses take turns |
 //! | `throttle` | clients that were told 503 and ask again at once |
 //! | `conn` | one connection, request by request |
+//! | `request_body`, `stdin` | how far a request body has come, without a socket |
 //! | `http2` | one connection, many requests at once |
 //! | [`mod@run`] | the main loop of an event loop |
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
