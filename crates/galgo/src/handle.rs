@@ -38,6 +38,13 @@ pub struct Dispatch {
     pub(crate) trace: Option<Box<Trace>>,
 }
 
+/// Keeps code that only traced requests run away from the code of all others.
+#[cold]
+#[inline(never)]
+fn out_of_line(run: impl FnOnce()) {
+    run();
+}
+
 impl Dispatch {
     /// Returns a dispatcher that traces its only request.
     pub(crate) fn to_trace(&self) -> Self {
@@ -52,7 +59,7 @@ impl Dispatch {
     /// Notes a step if the request is traced.
     pub(crate) fn note(&self, note: impl FnOnce(&Trace)) {
         if let Some(trace) = &self.trace {
-            note(trace);
+            out_of_line(|| note(trace));
         }
     }
 
