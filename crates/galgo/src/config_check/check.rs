@@ -53,12 +53,11 @@ pub(crate) fn check_config(
     let mut misread = Misread::default();
     let mut raw: RawConfig = misread.parse_source(&text, source, 0).unwrap_or_default();
     let wrong = &mut Vec::new();
-    let included = or_default(
-        wrong,
-        include::read_included(&mut text, &mut raw, left_out, &mut misread),
-    );
+    let included = include::read_included(&mut text, &mut raw, left_out, &mut misread);
+    let included = or_default(wrong, included);
     let all_read = wrong.is_empty() && misread.is_empty();
     let d = Config::default();
+    let pid_file = where_typed(&raw.pid_file, |path| text.resolve_path(path));
     let mut config = Config {
         included,
         trusted: or_default(wrong, text.check_trusted(&raw)),
@@ -74,10 +73,7 @@ pub(crate) fn check_config(
         umask: mask_or_default(&raw.umask, d.umask),
         path: or_default(wrong, text.check_search_path(&raw, d.path)),
         log: or_default(wrong, text.check_logs(&raw)),
-        pid_file: or_default(
-            wrong,
-            where_typed(&raw.pid_file, |path| text.resolve_path(path)),
-        ),
+        pid_file: or_default(wrong, pid_file),
         cache: or_default(wrong, text.check_path_or_auto(&raw.cache)),
         spool: or_default(wrong, text.check_spool(&raw)),
         dev_errors: DevErrors::from_typed(raw.dev_errors.as_ref().map(Spanned::get_ref)),
@@ -92,20 +88,28 @@ pub(crate) fn check_config(
         ..d
     };
     keep_groups(&mut config);
-    or_default(wrong, text.check_listen(&raw, &mut config));
-    read_defaults(&text, &raw, &mut config, wrong);
-    config.tls = or_default(wrong, text.check_tls(&raw, &mut config.warnings));
-    config.rewrites = or_default(wrong, text.check_rewrites(&raw));
-    config.errors = or_default(wrong, text.check_errors(&raw.errors));
-    let sites = text.or_warn(text.check_sites(&raw, &config));
-    config.sites = or_default(wrong, sites).flatten();
-    or_default(
-        wrong,
-        routes::fill_routes(&text, &raw, all_read, &mut config),
-    );
+    read_dependent_keys(&text, &raw, &mut config, wrong);
+    let filled = routes::fill_routes(&text, &raw, all_read, &mut config);
+    or_default(wrong, filled);
     config.read = text.take_read_files();
     config.warnings.extend(text.take_warnings());
     ConfigError::join_errors(misread.join_errors(std::mem::take(wrong))).map_or(Ok(config), Err)
+}
+
+/// Reads keys that need others to be read first: listeners, defaults of routes, and what uses both.
+fn read_dependent_keys(
+    text: &ConfigText,
+    raw: &RawConfig,
+    config: &mut Config,
+    wrong: &mut Vec<ConfigError>,
+) {
+    or_default(wrong, text.check_listen(raw, config));
+    read_defaults(text, raw, config, wrong);
+    config.tls = or_default(wrong, text.check_tls(raw, &mut config.warnings));
+    config.rewrites = or_default(wrong, text.check_rewrites(raw));
+    config.errors = or_default(wrong, text.check_errors(&raw.errors));
+    let sites = text.or_warn(text.check_sites(raw, config));
+    config.sites = or_default(wrong, sites).flatten();
 }
 
 /// Reads `[defaults]`.

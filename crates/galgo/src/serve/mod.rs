@@ -77,12 +77,8 @@ impl ReadyServer {
         let visible = visible::enter_domain(&config, executes)?;
         let logs = open_logs(&config)?;
         give_up_rights(&config, guard.is_ok(), &logs)?;
-        let pid_file = config
-            .pid_file
-            .as_deref()
-            .map(PidFile::prepare)
-            .transpose()?;
-        let notify = Notify::from_environment()?;
+        let pid_file = config.pid_file.as_deref().map(PidFile::prepare);
+        let (pid_file, notify) = (pid_file.transpose()?, Notify::from_environment()?);
         let (mut site, settings) =
             running::build_site(config, None, &certificates, spawning.as_ref(), &logs)?;
         site.https_port = https_port(&site.config, new.bound.iter());

@@ -25,7 +25,7 @@ use galgo_service::{body::Response, fault::Fault, log::Level, request::Request};
 use galgo_spawn::readable::explain_denied;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::{context::Context, status};
+use crate::{context::Context, password_gate::VerifyPermit, status};
 use file::{Users, UsersFile};
 use memory::VerifiedPasswords;
 
@@ -163,20 +163,7 @@ impl Passwords {
         let permit = timeout(wait, gate.acquire_permit(peer))
             .await
             .map_err(busy)?;
-        let (password, is_known) = (shown.password.clone(), known.is_some());
-        let verified = off_loop("passwords", move || {
-            let mut tried = tried
-                .iter()
-                .map(|hash| hash::verify_password(&password, hash));
-            let fits = is_known && tried.next() == Some(true);
-            // A wrong password takes as long as for any other name.
-            let _others = (!fits).then(|| tried.fold(false, BitOr::bitor));
-            drop(permit);
-            fits
-        });
-        let fits = verified
-            .await
-            .map_err(|e| Fault::Internal(format!("passwords: {e}")))?;
+        let fits = verify_off_loop(shown.password.clone(), tried, known.is_some(), permit).await?;
         if fits && may {
             self.memory.keep_verified(mark);
             gate.record_success(peer);
@@ -198,6 +185,27 @@ impl Passwords {
         let response = Response::new(401).with_field("WWW-Authenticate", &self.challenge);
         status::add_page(cx, request, response, None)
     }
+}
+
+/// Verifies a password in a thread of its own. The first of `tried` is the user's hash if the user `is_known`. A wrong password
+/// takes as long as for any other name. `permit` bounds the threads.
+async fn verify_off_loop(
+    password: Vec<u8>,
+    tried: Vec<Arc<str>>,
+    is_known: bool,
+    permit: Option<VerifyPermit>,
+) -> Result<bool, Fault> {
+    let verified = off_loop("passwords", move || {
+        let verify = |hash: &Arc<str>| hash::verify_password(&password, hash);
+        let mut tried = tried.iter().map(verify);
+        let fits = is_known && tried.next() == Some(true);
+        let _others = (!fits).then(|| tried.fold(false, BitOr::bitor));
+        drop(permit);
+        fits
+    });
+    verified
+        .await
+        .map_err(|e| Fault::Internal(format!("passwords: {e}")))
 }
 
 /// Logs the line that tools such as fail2ban look for (docs/configuration.md). The address stands before any text that the client
