@@ -203,6 +203,8 @@ fn complete_answer(
 }
 
 /// Returns the head as the route's handler is to see it, if it differs.
+// Inlined: see `enter_route`.
+#[inline(always)]
 pub(crate) fn change_head(cx: &Dispatch, route: &Route, head: &Rc<Head>) -> Option<Rc<Head>> {
     let changed = route.steps.as_deref()?.change_request(head)?;
     cx.note(|trace| trace.note("request_headers", "are changed"));

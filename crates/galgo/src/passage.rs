@@ -6,7 +6,7 @@ use galgo_handlers::{
     beneath, files, status,
     steps::{
         Steps, redirect,
-        rewrite::Rewritten,
+        rewrite::{Rewrites, Rewritten},
         tries::{Tried, Tries},
     },
     variables::REDIRECT_STATUS,
@@ -70,6 +70,8 @@ impl<'a> Passage<'a> {
 }
 
 /// Answers a request that needs no route. `None`: the request needs one, at the path of `head`, which may be rewritten.
+// Inlined: see `enter_route`.
+#[inline(always)]
 pub(crate) fn answer_before_route(
     cx: &Passage<'_>,
     request: &mut Request<'_>,
@@ -94,7 +96,7 @@ pub(crate) fn answer_before_route(
     if request.named.is_some() {
         return None;
     }
-    rewrite(cx, request, head)
+    rewrite(cx, site.config.rewrites.as_ref()?, request, head)
 }
 
 /// Answers at the path of `head`, and follows local redirects and tried paths from there, at most `left`.
@@ -114,7 +116,9 @@ pub(crate) async fn answer_and_follow<'a>(
             Err(Unanswered::LocalRedirect(location)) if left > 0 => {
                 head = Rc::new(redirect::local_request(&head, &location)?);
                 reset_variables(cx, request, &head);
-                if let Some(response) = rewrite(cx, request, &mut head) {
+                if let Some(rules) = &cx.dispatch.site.config.rewrites
+                    && let Some(response) = rewrite(cx, rules, request, &mut head)
+                {
                     return Ok(response);
                 }
             }
@@ -152,8 +156,12 @@ fn replace_target(head: &Head, target: Target) -> Rc<Head> {
 }
 
 /// Applies the first rule that fits: it changes the head, or answers.
-fn rewrite(cx: &Passage<'_>, request: &mut Request<'_>, head: &mut Rc<Head>) -> Option<Response> {
-    let rules = cx.dispatch.site.config.rewrites.as_ref()?;
+fn rewrite(
+    cx: &Passage<'_>,
+    rules: &Rewrites,
+    request: &mut Request<'_>,
+    head: &mut Rc<Head>,
+) -> Option<Response> {
     match rules.answer(request.link, head)? {
         Rewritten::Response(response) => {
             let note = |trace: &Trace| trace.note_response("rewrite", &response);

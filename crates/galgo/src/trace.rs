@@ -104,6 +104,7 @@ impl Trace {
     }
 
     /// Notes the route that the request enters.
+    #[cold]
     pub(crate) fn note_route(&self, config: &Config, route: &Route) {
         self.current.set(None);
         self.note("route", format!("{route}: {}", describe(config, route)));
