@@ -31,7 +31,7 @@ fn explain_error(e: &io::Error) -> String {
         io::ErrorKind::NotFound => "the socket does not exist. Start the application, or correct the path".into(),
         io::ErrorKind::ConnectionRefused => "no process listens there. Start the application".into(),
         io::ErrorKind::PermissionDenied => {
-            "this user cannot connect. Change the owner or mode of the socket (listen.owner and listen.mode of \
+            "the server's user cannot connect. Change the owner or mode of the socket (listen.owner and listen.mode of \
              php-fpm) or of its folder"
                 .into()
         }

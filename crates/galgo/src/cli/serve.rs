@@ -81,7 +81,7 @@ fn check_root_owned(file: &Path) -> Result<(), String> {
     match trusted_path::open_roots_file(file) {
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err(format!(
-            "users other than root can change {path}, and root starts programs as this file says: chown root and chmod go-w the file and the folders above it"
+            "users other than root can change {path}, and root starts programs as this file says: root must own the file and each folder above it (chown root), and nobody else may write to them (chmod go-w)"
         )),
         Err(e) => Err(format!("{path}: {e}")),
     }

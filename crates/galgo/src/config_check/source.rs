@@ -140,7 +140,7 @@ fn without_others(
         let mut read = check::check_config(file, source, user, &files);
         let more = match &read {
             Ok(config) if starter() == 0 && config.remits().next().is_some() => {
-                let rights = "root would start programs as this file says: chown root and chmod go-w the file and the folders above it";
+                let rights = "root would start programs as this file says: root must own the file and each folder above it (chown root), and nobody else may write to them (chmod go-w)";
                 let mut included = config.included.iter();
                 let others = included.find(|file| others_part(file).is_some());
                 others.map(|file| (file.clone(), format!("{}: {rights}", file.display())))

@@ -186,7 +186,7 @@ impl<L: Fn() -> Result<Config, String>> SpawnerBackend for Galgo<L> {
             Ok(Some(binary)) => binary,
             Ok(None) => {
                 return Err(format!(
-                    "users other than root can change {path}, and root would start it: chown root and chmod go-w the file and the folders above it"
+                    "users other than root can change {path}, and root would start it: root must own the file and each folder above it (chown root), and nobody else may write to them (chmod go-w)"
                 ));
             }
             Err(e) => return Err(format!("cannot start {path}: {e}")),

@@ -173,7 +173,7 @@ fn an_upstream_that_lets_nobody_in() {
         site.command(&["check"])
     };
     let done: Done = command.output().unwrap().into();
-    let words = "this user cannot connect. Change the owner or mode of the socket (listen.owner and listen.mode of php-fpm)";
+    let words = "the server's user cannot connect. Change the owner or mode of the socket (listen.owner and listen.mode of php-fpm)";
     assert!(done.out.contains(words), "{}{}", done.out, done.err);
     assert_eq!(done.code, 1);
 }
