@@ -29,6 +29,9 @@ site:  # the demo site, with every program this machine can build
 no_start := access:: acme:: client_certificates:: compress:: faults::upstreams files:: handshakes:: headers:: http2:: include:: judges:: \
   logs:: passwords:: proxied:: redirects:: sites:: tls:: wasm::
 
+# Tests wait most of the time: for a clock, a program, a grace period. (`it` has this many threads by itself.)
+test: export RUST_TEST_THREADS := $(shell expr 2 \* $$(nproc))
+
 test:  ## install what the tests need, and run every test
 	@scripts/need test
 	@examples/build --strict $(site)
