@@ -19,9 +19,9 @@ use tokio::{io::Interest, sync::oneshot};
 
 use crate::{
     event_loop::EventLoop,
+    front_settings::Speaks,
     listener::{BACKLOG, Listener},
-    settings::Speaks,
-    shared::{Accepted, Handed, Shared},
+    shared_by_loops::{Accepted, Handed, Shared},
     site::{NewSite, SiteService},
 };
 

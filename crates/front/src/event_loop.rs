@@ -11,13 +11,13 @@ use std::{
 use galgo_io::{off_loop::off_loop, pool::give_back_memory};
 use galgo_service::{
     id::Ids,
-    log::{access::AccessEntry, own::OwnLog, time::first_of_second, told::NamedClients},
+    log::{access::AccessEntry, route_logs::OwnLog, time::first_of_second, told::NamedClients},
 };
 use rustix::time::{ClockId, clock_gettime};
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
-    handshakes::Handshakes, idle::IdlePool, shared::Shared, site::SiteService,
+    handshakes::Handshakes, idle::IdlePool, shared_by_loops::Shared, site::SiteService,
     throttle::RetryThrottle,
 };
 

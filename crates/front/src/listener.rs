@@ -13,7 +13,7 @@ use std::{
 use galgo_io::address::Address;
 use rustix::{io::Errno, net as sys};
 
-use crate::settings::{Listen, Speaks};
+use crate::front_settings::{Listen, Speaks};
 
 /// Connections that the kernel may hold before they are accepted; capped by `net.core.somaxconn`.
 pub const BACKLOG: i32 = 4096;

@@ -8,7 +8,7 @@ use tokio::{runtime::Runtime, sync::mpsc};
 
 use crate::{
     accept::Listeners, conn, crowd::Shed, event_loop::EventLoop, idle::AwaitedRequest,
-    shared::Handed, site::SiteService,
+    shared_by_loops::Handed, site::SiteService,
 };
 
 /// While the server drains, a connection may wait for its first request for this part of `shutdown_grace`. The request may be

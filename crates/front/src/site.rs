@@ -5,7 +5,7 @@ use std::sync::Arc;
 use galgo_service::service::Service;
 use tokio::sync::oneshot;
 
-use crate::{listener::Listener, settings::Settings};
+use crate::{front_settings::Settings, listener::Listener};
 
 /// Answers the requests of one event loop, as configured. A request keeps the site that it began with. So a site and its
 /// resources are dropped with its last request.

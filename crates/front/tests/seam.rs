@@ -14,10 +14,10 @@ use std::{
 
 use galgo_front::{
     event_loop::EventLoop,
+    front_settings::{Http, Listen, Settings, Speaks},
     listener::Listener,
     run::{build_runtime, run_event_loop},
-    settings::{Http, Listen, Settings, Speaks},
-    shared::{Accepted, Handed, Handle, Shared},
+    shared_by_loops::{Accepted, Handed, Handle, Shared},
     site::{NewSite, SiteService},
 };
 use galgo_io::address::Address;

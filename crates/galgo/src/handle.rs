@@ -2,9 +2,9 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use galgo_front::settings::Settings;
+use galgo_front::front_settings::Settings;
 use galgo_handlers::{
-    application,
+    application, blocking,
     context::{Answer, Context},
     files::{self, FileAnswer},
     program::{self, ProgramContext},
@@ -13,7 +13,6 @@ use galgo_handlers::{
     script::{self, AmongFiles, FoundProgram, UpstreamPath, UpstreamScript},
     status,
     steps::redirect,
-    waiting,
 };
 use galgo_proto::{h1::Head, target::Target};
 use galgo_service::{admission::ConcurrencyLimit, body::Response, fault::Fault, request::Request};
@@ -117,14 +116,14 @@ pub(crate) async fn call_handler(
             cx.site.shared.admission.refuse_if_full(request.peer())?;
             cx.note(|trace| trace.begin("program"));
             let find = || script::find_program(cgi, &route.path, head.target.url_path());
-            let script = waiting::search(find).await?;
+            let script = blocking::search(find).await?;
             let limit = found.limit.or_else(|| cx.site.limit_of(route));
             Box::pin(answer_by_program(cx, request, head, cgi, limit, script)).await
         }
         Handler::Upstream(up) => {
             cx.note(|trace| trace.begin("application"));
             let find = || script::find_script(up, &route.path, head.target.url_path());
-            let script = match waiting::search(find).await? {
+            let script = match blocking::search(find).await? {
                 UpstreamPath::Script(script) => script,
                 UpstreamPath::Folder => return Ok(files::redirect_to_slash(head)),
             };
@@ -286,7 +285,7 @@ async fn answer_among_files(
     cx.note(|trace| trace.begin("program"));
     let find =
         || script::find_program_in_files(cgi, &files.index, &route.path, head.target.url_path());
-    let script = match waiting::search(find).await? {
+    let script = match blocking::search(find).await? {
         AmongFiles::File => return Ok(None),
         AmongFiles::Index(path) => return Err(lead_to(head, path)),
         AmongFiles::Program(script) => script,

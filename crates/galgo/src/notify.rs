@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use galgo_front::shared::{Handle, all_caught_up};
+use galgo_front::shared_by_loops::{Handle, all_caught_up};
 use rustix::{
     process::getpid,
     time::{ClockId, clock_gettime},
@@ -149,7 +149,7 @@ impl Watchdog {
 mod tests {
     use std::task::Poll;
 
-    use galgo_front::shared::Handed;
+    use galgo_front::shared_by_loops::Handed;
     use tokio::sync::mpsc::UnboundedReceiver;
 
     use crate::notify::*;

@@ -3,14 +3,13 @@
 use std::{cell::Cell, rc::Rc};
 
 use galgo_handlers::{
-    beneath, files, status,
+    beneath, blocking, files, status,
     steps::{
         Steps, redirect,
         rewrite::{Rewrites, Rewritten},
         tries::{Tried, Tries},
     },
     variables::REDIRECT_STATUS,
-    waiting,
 };
 use galgo_proto::{
     h1::{ALLOW, Head},
@@ -188,7 +187,8 @@ async fn answer_with_named<'a>(
     let site = &*cx.dispatch.site;
     let (routes, path) = (&site.config.routes, head.target.path());
     let owned =
-        waiting::search(|| Ok(route::find_named_program(routes, &head.host, path, &named))).await?;
+        blocking::search(|| Ok(route::find_named_program(routes, &head.host, path, &named)))
+            .await?;
     if let Some(owned) = owned {
         let route = owned.route;
         cx.steps.set(route.steps.as_deref());

@@ -3,7 +3,7 @@
 
 use std::{io, sync::Arc};
 
-use galgo_front::settings::Settings;
+use galgo_front::front_settings::Settings;
 use galgo_handlers::{
     application_settings::Application,
     guest_access::GuestAccess,

@@ -1,12 +1,12 @@
 //! Lookups that threads do for an event loop, because a file system may hang
-//! ([`galgo_handlers::waiting`]).
+//! ([`galgo_handlers::blocking`]).
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
 };
 
-use galgo_handlers::{files::Files, steps::tries::Tried, waiting};
+use galgo_handlers::{blocking, files::Files, steps::tries::Tried};
 use galgo_proto::h1::Head;
 use galgo_service::fault::Fault;
 use tokio::time::Instant;
@@ -25,7 +25,7 @@ pub(crate) async fn tried_by_thread(
     files: &Files,
 ) -> Result<Tried, Fault> {
     let (route, head, rest) = (found.route.clone(), head.clone(), found.rest.to_vec());
-    let tried = waiting::run_in_folder(&files.fd, move || {
+    let tried = blocking::run_in_folder(&files.fd, move || {
         let tries = route.steps.as_ref()?.tries.as_ref()?;
         let Handler::Files(files) = &route.handler else {
             return None;
@@ -59,7 +59,7 @@ pub(crate) async fn host_by_thread(
     // Smaller numbers are ids of users.
     let owner = hasher.finish() | 1 << 63;
     let (own, name) = (site.clone(), host.to_owned());
-    let looks = waiting::run_for_owner(owner, move || {
+    let looks = blocking::run_for_owner(owner, move || {
         let sites = own.config.sites.as_ref()?;
         Some(host_folder(&own, sites, &name, now))
     });

@@ -19,7 +19,7 @@ use rustix::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use crate::waiting;
+use crate::blocking;
 
 const SHORT: Fault =
     Fault::Busy("no file descriptors are left for a connection to the application");
@@ -90,7 +90,7 @@ pub(crate) async fn connect_to_worker(file: &OwnedFd, within: Duration) -> Resul
 
 async fn others_socket(path: &Path, account: u32) -> io::Result<Sock> {
     let path = path.to_owned();
-    let found = waiting::run_for_owner(account.into(), move || trusted_path::resolve(&path)).await;
+    let found = blocking::run_for_owner(account.into(), move || trusted_path::resolve(&path)).await;
     let found = found.ok_or_else(|| io::Error::other("its file system does not answer"))??;
     let path = format!("/proc/self/fd/{}", found.file.as_raw_fd());
     connect_unix(Path::new(&path)).await

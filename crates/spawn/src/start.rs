@@ -1,6 +1,6 @@
 //! Describes a program to start.
 
-use crate::{claims::MarkKind, env::EnvBlock, error::StartError, sandbox::Sandbox};
+use crate::{claims::MarkKind, env::EnvBlock, sandbox::Sandbox, start_error::StartError};
 use std::{
     ffi::{CStr, CString},
     os::fd::{BorrowedFd, OwnedFd},

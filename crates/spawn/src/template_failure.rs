@@ -1,6 +1,6 @@
 //! Defines why a program has no template.
 
-use crate::{error::StartError, template_kind::Unfit};
+use crate::{start_error::StartError, template_kind::Unfit};
 use std::{fmt, io};
 
 /// The reason why there is no template.

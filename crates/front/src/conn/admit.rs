@@ -12,9 +12,9 @@ use galgo_service::{
 use crate::{
     crowd::{Location, Member, Room},
     event_loop::EventLoop,
+    front_settings::Speaks,
     idle::IdleEntry,
-    settings::Speaks,
-    shared::Accepted,
+    shared_by_loops::Accepted,
     site::SiteService,
 };
 

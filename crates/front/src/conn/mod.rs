@@ -36,18 +36,18 @@ use galgo_service::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use crate::request_body::RequestBody;
 use crate::{
     crowd::Member,
     event_loop::EventLoop,
     floods::Floods,
+    front_settings::{Http, Settings, Speaks},
     http2,
     idle::{AwaitedRequest, IdleEntry},
     linger::linger,
     logged::{self, Unfinished},
     origin::resolve_origin,
-    settings::{Http, Settings, Speaks},
-    shared::Accepted,
+    request_body::RequestBody,
+    shared_by_loops::Accepted,
     site::SiteService,
 };
 use admit::{

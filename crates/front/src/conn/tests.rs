@@ -17,7 +17,7 @@ use galgo_spawn::Exit;
 use tokio::{sync::watch, task::LocalSet, time::timeout};
 
 use super::*;
-use crate::shared::{Handle, Shared};
+use crate::shared_by_loops::{Handle, Shared};
 
 /// A time limit that no test comes near.
 const LONG: Duration = Duration::from_secs(30);

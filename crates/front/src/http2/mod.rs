@@ -39,10 +39,10 @@ use tokio::{
 use crate::{
     crowd::Member,
     event_loop::EventLoop,
+    front_settings::Http,
     idle::{AwaitedRequest, IdleEntry},
     linger::linger,
     logged,
-    settings::Http,
     site::SiteService,
 };
 use limits::{

@@ -33,9 +33,9 @@ use super::{
 };
 use crate::{
     event_loop::EventLoop,
+    front_settings::Settings,
     logged::{self, Unfinished},
     origin::resolve_origin,
-    settings::Settings,
     site::SiteService,
 };
 

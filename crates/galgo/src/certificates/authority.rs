@@ -16,9 +16,9 @@ use tokio::time::timeout;
 use super::{
     answers::Answers,
     plan::{FailureKind, Window},
-    settings::Automatic,
     store::{ACCOUNT, Store},
 };
+use crate::certificates::certificate_settings::Automatic;
 
 /// Time limit of one order, from the first request to the certificate.
 const ORDER: Duration = Duration::from_secs(300);

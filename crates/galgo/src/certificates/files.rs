@@ -15,10 +15,8 @@ use galgo_spawn::{
 };
 use tokio::sync::watch;
 
-use super::{
-    settings::{FilesVersion, FromFiles},
-    work::CertificateWork,
-};
+use super::work::CertificateWork;
+use crate::certificates::certificate_settings::{FilesVersion, FromFiles};
 
 /// Interval between checks of the files. A check is two calls of stat(2) for each certificate. A watch would have to
 /// follow every link and folder on the way, because certbot's names are links.

@@ -14,10 +14,10 @@
 
 pub mod answers;
 mod authority;
+pub mod certificate_settings;
 mod files;
 pub mod keeper;
 mod plan;
 mod renewal;
-pub mod settings;
 pub mod store;
 pub mod work;

@@ -36,7 +36,7 @@ use rustix::{
     process::{Gid, Uid, geteuid},
 };
 
-use super::settings::Automatic;
+use crate::certificates::certificate_settings::Automatic;
 
 /// The file of the account.
 pub(super) const ACCOUNT: &str = "account.json";

@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use galgo_io::tls::Shown;
 
-use super::{
-    settings::{Automatic, FromFiles},
-    store::Store,
-};
+use super::store::Store;
+use crate::certificates::certificate_settings::{Automatic, FromFiles};
 
 /// The work of the keeper.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, path::Path, str::FromStr};
 
 use crate::{
-    certificates::settings::{Automatic, public_host},
+    certificates::certificate_settings::{Automatic, public_host},
     config::{Address, Config, Listen, Speaks},
     config_check::listen::ListenAt,
 };

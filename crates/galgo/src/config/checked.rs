@@ -18,10 +18,10 @@ use galgo_spawn::{
     readable::explain_unreadable,
 };
 
-pub use galgo_front::settings::{Http, Listen, Speaks};
+pub use galgo_front::front_settings::{Http, Listen, Speaks};
 
 pub use crate::{
-    certificates::settings::Automatic,
+    certificates::certificate_settings::Automatic,
     route::{Handler, Route},
 };
 pub use galgo_handlers::{
@@ -161,7 +161,7 @@ impl Config {
 #[derive(Debug, Clone, Default)]
 pub struct TlsConfig {
     /// Certificates that could be read. Clients that name no host, or an unknown one, get the first.
-    pub certificates: Vec<crate::certificates::settings::FromFiles>,
+    pub certificates: Vec<crate::certificates::certificate_settings::FromFiles>,
     /// Certificates that galgo requests from an authority (ACME).
     pub automatic: Option<Automatic>,
     /// Certificates that clients are asked for; `None`: clients are not asked.

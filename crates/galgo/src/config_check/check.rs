@@ -21,7 +21,7 @@ use crate::{
     },
     config_check::routes,
     config_text::{
-        error::{Checked, ConfigError, ConfigText},
+        config_error::{Checked, ConfigError, ConfigText},
         include,
         raw::{
             self, RawConfig, RawOptions, Typed, each_typed, flag_or_default, place, where_typed,

@@ -13,7 +13,7 @@ use galgo_proto::{glob::Glob, hosts::Hosts};
 use crate::{
     config::{Application, CgiRoot, Config, Files, Handler, Placed, Route, Sites},
     config_text::{
-        error::{ConfigError, ConfigText},
+        config_error::{ConfigError, ConfigText},
         folder::path_of_open,
         raw::RawConfig,
     },

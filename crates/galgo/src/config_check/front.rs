@@ -5,7 +5,7 @@ use galgo_proto::forwarded::{Block, ForwardedField, Trusted};
 use crate::{
     config::{Config, Files, Sendfile},
     config_text::{
-        error::{Checked, ConfigText},
+        config_error::{Checked, ConfigText},
         raw::{self, RawConfig, RawRoute, each_typed, where_typed},
     },
 };

@@ -22,7 +22,7 @@ use toml::Spanned;
 use crate::{
     config::{Cgi, CgiRoot, Config, Files, Folder, Handler, RateLimit, Route, Sites},
     config_text::{
-        error::{Checked, ConfigText},
+        config_error::{Checked, ConfigText},
         folder::path_of_open,
         raw::{RawConfig, RawSites, Typed},
     },

@@ -7,7 +7,7 @@ use galgo_io::address::check_socket_path;
 use crate::{
     config::{Address, Config, Listen, PassedName, Speaks},
     config_text::{
-        error::{Checked, ConfigText},
+        config_error::{Checked, ConfigText},
         raw::RawConfig,
     },
 };

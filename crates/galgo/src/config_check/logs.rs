@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use galgo_service::log::own::OwnLog;
+use galgo_service::log::route_logs::OwnLog;
 
 use crate::{
     config::{Config, LogFormat, LogSettings, LogTo, Placed},
     config_text::{
-        error::{Checked, ConfigText},
+        config_error::{Checked, ConfigText},
         folder,
         raw::{self, RawConfig, RawRoute, Typed, place},
     },

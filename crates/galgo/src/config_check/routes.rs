@@ -10,7 +10,7 @@ use crate::{
     config::{CgiRoot, Config, Handler, Placed, Protocol, RateLimit, Respond, Route},
     config_check::{exposure, logs, userdir},
     config_text::{
-        error::{Checked, ConfigError, ConfigText},
+        config_error::{Checked, ConfigError, ConfigText},
         host_names::RawHosts,
         raw::{self, Raw, RawConfig, RawRoute, Typed, where_typed},
     },

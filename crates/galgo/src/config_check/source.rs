@@ -15,7 +15,7 @@ use crate::{
     config::{Cgi, CgiRoot, Config, DevErrors, Files, Handler, Route},
     config_check::{check, routes::empty_response},
     config_text::{
-        error::ConfigError,
+        config_error::ConfigError,
         folder::{self, describe_unopened},
     },
 };

@@ -11,10 +11,10 @@ use galgo_spawn::trusted_path::read_all;
 use toml::Spanned;
 
 use crate::{
-    certificates::settings::{FilesVersion, FromFiles, LETS_ENCRYPT, public_host},
+    certificates::certificate_settings::{FilesVersion, FromFiles, LETS_ENCRYPT, public_host},
     config::{Automatic, Config, Speaks, TlsConfig},
     config_text::{
-        error::{Checked, ConfigText},
+        config_error::{Checked, ConfigText},
         folder::{describe_unopened, readable_by_all},
         raw::{
             self, RawAutomatic, RawCertificate, RawConfig, RawTls, Typed, each_typed, first_place,

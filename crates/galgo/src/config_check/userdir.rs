@@ -13,7 +13,7 @@ use crate::{
     config::{Config, Handler, Placed, Route, UserDir},
     config_check::host,
     config_text::{
-        error::{Checked, ConfigText},
+        config_error::{Checked, ConfigText},
         folder::describe_unopened,
         raw::{self, RawUserDir, each_typed, where_typed},
     },

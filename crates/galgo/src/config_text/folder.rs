@@ -11,7 +11,7 @@ use std::{
 
 use galgo_spawn::{readable, trusted_path::read_all};
 
-use crate::{config::Folder, config_text::error::ConfigError};
+use crate::{config::Folder, config_text::config_error::ConfigError};
 
 /// Joins `folder` and `typed`, without `.` segments and doubled slashes; `..` and links stay as they are.
 pub(crate) fn make_absolute(folder: &Path, typed: &str) -> PathBuf {

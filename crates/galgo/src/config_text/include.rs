@@ -18,7 +18,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::config_text::{
-    error::{Checked, ConfigError, ConfigText},
+    config_error::{Checked, ConfigError, ConfigText},
     folder,
     host_names::RawHosts,
     raw::{

@@ -7,7 +7,7 @@
 //! | `include` | files that hold sites |
 //! | `error` | errors with file, line, column, key and fix |
 
-pub(crate) mod error;
+pub(crate) mod config_error;
 pub(crate) mod folder;
 pub(crate) mod host_names;
 pub(crate) mod include;

@@ -9,7 +9,7 @@ use toml::{
     de::{DeTable, DeValue, Deserializer},
 };
 
-use crate::config_text::error::{ConfigError, ConfigText};
+use crate::config_text::config_error::{ConfigError, ConfigText};
 
 /// Number of entries that galgo removes from one file before it gives up on the file.
 const TAKEN_OUT: usize = 100;

@@ -10,7 +10,7 @@
 
 use std::{mem, rc::Rc, sync::Arc};
 
-use galgo_front::settings::Settings;
+use galgo_front::front_settings::Settings;
 use galgo_handlers::{
     files, status,
     steps::{

@@ -13,7 +13,9 @@ use galgo_handlers::{
     steps::Steps,
 };
 use galgo_proto::{glob::Glob, hosts::Hosts};
-use galgo_service::{admission::ConcurrencyLimit, fault::Fault, log::own::OwnLog, request::Named};
+use galgo_service::{
+    admission::ConcurrencyLimit, fault::Fault, log::route_logs::OwnLog, request::Named,
+};
 use galgo_spawn::owners::Remit;
 
 /// A route: the handler for a path, and the steps around it.

@@ -14,7 +14,7 @@ use toml::Spanned;
 use crate::{
     config::{Handler, Respond},
     config_text::{
-        error::{Checked, ConfigText},
+        config_error::{Checked, ConfigText},
         raw::{self, RawConfig, RawRewrite, RawRoute, Typed, where_typed},
         units::Value,
     },

@@ -14,7 +14,7 @@ use galgo_spawn::{
 };
 
 use crate::config_text::{
-    error::{Checked, ConfigText},
+    config_error::{Checked, ConfigText},
     raw::{self, RawRoute, Typed, first_place},
 };
 

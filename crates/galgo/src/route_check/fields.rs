@@ -1,7 +1,7 @@
 //! Fields and media types that an operator adds to responses.
 
 use crate::config_text::{
-    error::{Checked, ConfigText},
+    config_error::{Checked, ConfigText},
     raw,
 };
 

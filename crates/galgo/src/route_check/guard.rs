@@ -9,7 +9,7 @@ use galgo_handlers::{
 use galgo_proto::forwarded::Block;
 
 use crate::config_text::{
-    error::{Checked, ConfigText},
+    config_error::{Checked, ConfigText},
     folder::readable_by_all,
     raw::{self, RawRoute, each_typed, first_place, place},
 };

@@ -18,7 +18,7 @@ use toml::Spanned;
 use crate::{
     config::{Cgi, CgiRoot, Config, Files, GuestAccess, Handler, Respond},
     config_text::{
-        error::{Checked, ConfigError, ConfigText},
+        config_error::{Checked, ConfigError, ConfigText},
         folder::{self, describe_unopened},
         host_names::RawHosts,
         raw::{self, Raw, RawRespond, RawRoute, first_place, flag_or_default, place, where_typed},

@@ -5,7 +5,7 @@ use std::time::Duration;
 use galgo_handlers::rate_limit::RateSettings;
 
 use crate::config_text::{
-    error::{Checked, ConfigText},
+    config_error::{Checked, ConfigText},
     raw::{RawRateLimit, Typed},
 };
 

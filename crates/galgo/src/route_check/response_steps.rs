@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use crate::{
     config_text::{
-        error::{Checked, ConfigText},
+        config_error::{Checked, ConfigText},
         raw::{self, RawHeaderRule, RawRoute, Typed, each_typed, first_place, flag_or_default},
         units::{G, Time},
     },

@@ -15,7 +15,7 @@ use toml::Spanned;
 use crate::{
     config::{Application, Cgi, CgiOptions, Config, StartMode, To},
     config_text::{
-        error::{Checked, ConfigText},
+        config_error::{Checked, ConfigText},
         raw::{RawConfinement, RawOptions, RawSandbox, Text, Typed, each_typed, place},
         units::{Cpu, Time},
     },

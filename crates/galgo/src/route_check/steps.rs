@@ -5,7 +5,7 @@ use galgo_handlers::steps::Steps;
 use crate::{
     config::Config,
     config_text::{
-        error::{Checked, ConfigText},
+        config_error::{Checked, ConfigText},
         raw::RawRoute,
     },
 };

@@ -14,7 +14,7 @@ use crate::{
         Workers,
     },
     config_text::{
-        error::{Checked, ConfigText},
+        config_error::{Checked, ConfigText},
         folder,
         raw::{self, Raw, RawRoute, RawTo, RawWorkers, first_place, place, where_typed},
     },

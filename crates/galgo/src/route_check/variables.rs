@@ -9,7 +9,7 @@ use toml::Spanned;
 use crate::{
     config::Config,
     config_text::{
-        error::{Checked, ConfigText},
+        config_error::{Checked, ConfigText},
         raw::{self, RawRoute, RawVariableRule, Typed, each_typed, where_typed},
     },
     route_check::{environment::computed, fields::is_token},

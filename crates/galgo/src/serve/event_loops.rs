@@ -6,7 +6,7 @@
 //! ([`accept`](galgo_front::accept)). There the connection stays.
 //!
 //! # Locks
-//! Event loops share the logs, the connections of each address ([`shared`](galgo_front::shared)), and the configuration with the
+//! Event loops share the logs, the connections of each address ([`shared`](galgo_front::shared_by_loops)), and the configuration with the
 //! objects made from it ([`Site`](crate::site::Site)). Everything else belongs to one event loop. A thread holds each lock for a
 //! moment, and no request waits for a thread that loads a template.
 //!
@@ -29,7 +29,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use galgo_front::{event_loop::EventLoop, run, shared::Handed};
+use galgo_front::{event_loop::EventLoop, run, shared_by_loops::Handed};
 use galgo_handlers::{
     beneath, files,
     resources::{self, Resources},

@@ -2,7 +2,7 @@
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use galgo_front::shared::all_caught_up;
+use galgo_front::shared_by_loops::all_caught_up;
 use galgo_io::tick;
 use galgo_service::{
     log::{Level, Logs},

@@ -13,7 +13,7 @@ mod visible;
 
 use std::{io, sync::Arc, time::Duration};
 
-use galgo_front::shared::{Handle, Shared};
+use galgo_front::shared_by_loops::{Handle, Shared};
 use galgo_handlers::{upstream::WorkersThread, wasm};
 use galgo_service::{
     log::{Level, Logs},

@@ -10,8 +10,8 @@
 use std::{io, path::PathBuf, sync::Arc};
 
 use galgo_front::{
-    settings::{Listen, Settings},
-    shared::{Handed, Shared},
+    front_settings::{Listen, Settings},
+    shared_by_loops::{Handed, Shared},
     site::NewSite,
 };
 use galgo_handlers::{script, upstream::WorkersThread};

@@ -23,7 +23,7 @@ use rustix::{
 };
 
 use crate::{
-    certificates::{settings::Automatic, store::Store},
+    certificates::{certificate_settings::Automatic, store::Store},
     config::{Address, Config, Listen, Speaks},
     sockets::{
         handover::{

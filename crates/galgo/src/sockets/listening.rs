@@ -2,7 +2,7 @@
 
 use std::{io, os::fd::OwnedFd};
 
-use galgo_front::{listener::Listener, settings::Listen};
+use galgo_front::{front_settings::Listen, listener::Listener};
 use galgo_spawn::{
     identity::{effective_uid, user_name_of},
     trusted_path::others_account,

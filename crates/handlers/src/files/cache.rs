@@ -12,9 +12,10 @@ use galgo_spawn::{FileId, trusted_path};
 use rustix::fs::{AtFlags, OFlags, Stat, fstat, statat};
 use tokio::sync::Notify;
 
-use super::send::SMALL;
-use super::settings::Files;
-use crate::beneath;
+use crate::{
+    beneath,
+    files::{file_settings::Files, send_file::SMALL},
+};
 
 /// Limits for the cached files of a thread, and for their bytes together: above either limit all are dropped.
 const FILES: usize = 1024;

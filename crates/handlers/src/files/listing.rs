@@ -22,13 +22,12 @@ use rustix::{
 };
 use tokio::{sync::Mutex, time::Instant};
 
-use super::settings::Files;
 use super::{
     entries::{Column, Listed, ListingEntry, MAX_ENTRIES, PAGE, SortOrder},
     open::{self, OpenRefusal},
     page,
 };
-use crate::beneath;
+use crate::{beneath, files::file_settings::Files};
 
 /// Entries to look at before the event loop goes on: some tenths of a millisecond.
 const PIECE: usize = 64;

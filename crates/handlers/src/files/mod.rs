@@ -6,11 +6,11 @@
 
 mod cache;
 mod entries;
+mod file_settings;
 mod listing;
 mod open;
 mod page;
-mod send;
-mod settings;
+mod send_file;
 mod types;
 mod variant;
 pub mod waits;
@@ -22,10 +22,8 @@ use std::time::SystemTime;
 
 use galgo_proto::h1::{Head, Method};
 
-pub use self::{
-    cache::{OPEN, close_open},
-    settings::Files,
-};
+pub use self::cache::{OPEN, close_open};
+pub use crate::files::file_settings::Files;
 use galgo_service::body::Response;
 
 use self::{
@@ -175,7 +173,10 @@ pub(crate) fn send_for_program(
     }
     match open::open_path(&files.fd, rest) {
         Ok(Opened::File(file)) if !file.is_source(files, rest) => {
-            Ok(send::answer_with_file(files, head, rest, file, media_type, SystemTime::now()).ok())
+            Ok(
+                send_file::answer_with_file(files, head, rest, file, media_type, SystemTime::now())
+                    .ok(),
+            )
         }
         Err(OpenRefusal::Waits) => Err(Waits),
         Ok(_) | Err(_) => Ok(None),
@@ -303,7 +304,7 @@ fn answer_whole_file<'a>(
     path: &[u8],
     file: open::OpenFile,
 ) -> Result<FileAnswer<'a>, OpenRefusal> {
-    let response = send::answer_with_file(files, head, path, file, None, SystemTime::now())?;
+    let response = send_file::answer_with_file(files, head, path, file, None, SystemTime::now())?;
     Ok(FileAnswer::Now(response, None))
 }
 

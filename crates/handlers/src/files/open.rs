@@ -11,8 +11,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::settings::Files;
-use crate::{beneath, root::Folder};
+use crate::{beneath, files::file_settings::Files, root::Folder};
 
 #[derive(Debug)]
 pub(super) enum Opened {

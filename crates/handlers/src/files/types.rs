@@ -1,6 +1,6 @@
 //! Media types by the extension of a name.
 
-use super::settings::Files;
+use crate::files::file_settings::Files;
 use std::borrow::Cow;
 
 /// Types outside `text/` that are text nonetheless, or that shrink like text.

@@ -8,7 +8,7 @@ use std::{
 use galgo_proto::{Fields, coding::AcceptedCodings, coding::Coding};
 
 use super::open::{self, OpenFile, Opened};
-use super::settings::Files;
+use crate::files::file_settings::Files;
 
 /// Age below which a file may change again without a change of its mtime.
 const SETTLED: Duration = Duration::from_secs(1);

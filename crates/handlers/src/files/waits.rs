@@ -1,4 +1,4 @@
-//! Files that threads answer for, because the file system may hang ([`crate::waiting`]).
+//! Files that threads answer for, because the file system may hang ([`crate::blocking`]).
 //!
 //! An event loop touches nothing of such a file system. A thread reads the bytes of a large file piece by piece. The event loop
 //! does not keep the descriptor either, because close(2) may hang, too: each piece opens the file again.
@@ -31,9 +31,9 @@ use rustix::{
 use super::{Files, answer_uncached, open::OpenRefusal};
 use crate::{
     beneath,
+    blocking::run_in_folder,
     context::Context,
     root::{Folder, is_local},
-    waiting::run_in_folder,
 };
 
 /// Limit for the bytes of a piece, which a thread reads at once.

@@ -13,9 +13,9 @@ use galgo_spawn::{FileId, trusted_path};
 use rustix::fs::{fstat, stat};
 
 use crate::{
+    blocking::run_for_owner,
     passwords::hash::{self, HashScheme},
     root::is_local,
-    waiting::run_for_owner,
 };
 
 /// Limit for the file's size: 16 MiB are some 200,000 users.

@@ -12,11 +12,11 @@ use galgo_service::{client::Bodiless, fault::Fault, log::LogSource, request::Req
 use super::{ProgramRun, context::ProgramContext};
 use crate::{
     backend::Backend,
+    blocking,
     context::Answer,
     program_settings::Cgi,
     reply::Answering,
     script::{self, FoundProgram},
-    waiting,
 };
 
 /// Statuses that let a request in.
@@ -34,7 +34,7 @@ pub async fn authorize(
 ) -> Result<Option<Answer>, Fault> {
     // An authorizer is one program, without a path that leads to it.
     let path = UrlPath::from_clean(b"");
-    let script = waiting::search(|| script::find_program(cgi, "", path)).await?;
+    let script = blocking::search(|| script::find_program(cgi, "", path)).await?;
     // The body is for the handler that answers.
     let head = Rc::new(Head {
         body: BodyLen::None,

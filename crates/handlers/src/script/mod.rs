@@ -21,11 +21,11 @@ use rustix::{
 use crate::{
     application_settings::Application,
     beneath::{self, NAME},
+    blocking::stat_path,
     links,
     modules::is_module,
     program_settings::Cgi,
     root::{CgiRoot, Folder},
-    waiting::stat_path,
 };
 
 /// A program, and the parts of the path.

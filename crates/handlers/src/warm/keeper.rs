@@ -20,12 +20,11 @@ use tokio::io::Interest;
 
 use super::{
     order::{KeeperTask, LoadOrder},
-    program::WarmProgram,
     registry::Warm,
     setup::TemplateSetup,
     streams::Streams,
 };
-use crate::{owners, resources::Resources};
+use crate::{owners, resources::Resources, warm::warm_program::WarmProgram};
 
 /// Longer than a tick of the clock that dates files.
 const SETTLED: Duration = Duration::from_millis(20);

@@ -20,14 +20,14 @@ mod keeper;
 mod learned;
 mod live;
 mod order;
-mod program;
 pub mod registry;
 pub(crate) mod setup;
 mod state;
 mod streams;
 mod take;
+mod warm_program;
 
-pub use program::About;
+pub use crate::warm::warm_program::About;
 pub use registry::Warm;
 pub use setup::TemplateSetup;
 pub use take::{ReadyChild, TemplateChild, child};

@@ -10,12 +10,14 @@ use std::{
 use galgo_service::log::ErrorLog;
 use galgo_spawn::{FileId, template::FileWatch};
 
-use super::{
-    bounds::{TemplateShare, TemplateUsage},
-    program::{About, WarmProgram},
+use super::bounds::{TemplateShare, TemplateUsage};
+use crate::{
+    program_settings::Cgi,
+    script::FoundProgram,
+    template_settings::TemplateSettings,
+    trial,
+    warm::warm_program::{About, WarmProgram},
 };
-use crate::template_settings::TemplateSettings;
-use crate::{program_settings::Cgi, script::FoundProgram, trial};
 
 /// The programs that are started warm, shared by all event loops.
 #[derive(Debug)]

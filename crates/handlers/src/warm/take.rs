@@ -18,12 +18,12 @@ use tokio::io::Interest;
 use super::{
     keeper,
     live::Offer,
-    program::WarmProgram,
     registry::{Warm, version},
     setup::TemplateSetup,
 };
 use crate::{
     context::Context, program_settings::Cgi, relay::program::Origin, script::FoundProgram,
+    warm::warm_program::WarmProgram,
 };
 
 /// A requested child arrives within some milliseconds. If it takes longer, it stands in a queue, or its template has been

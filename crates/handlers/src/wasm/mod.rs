@@ -2,8 +2,8 @@
 //!
 //! A separate program, `galgo-wasm`, compiles and runs modules. If it is not beside galgo, modules are refused.
 
+mod account_workers;
 mod cache;
-mod own;
 
 use std::{
     ffi::OsStr,
@@ -32,6 +32,7 @@ use galgo_wasm::{
     wire::{self, Message, ModuleDigest, Profile, RunOutcome, UserSetup},
 };
 
+use crate::wasm::account_workers::{OwnWorker, OwnWorkers};
 use crate::{
     guest_access::GuestAccess,
     program_settings::Cgi,
@@ -40,7 +41,6 @@ use crate::{
     upstream::{exchange::InstanceLease, idle_pool::UpstreamIdlePool},
 };
 pub use cache::{doubt as cache_doubt, folder as cache_folder, prepare as prepare_cache};
-use own::{OwnWorker, OwnWorkers};
 
 /// Limit for the linear memory of an instance if `memory` is not set: no module gets all of the machine's memory.
 const MEMORY: u64 = 256 << 20;
@@ -220,7 +220,7 @@ impl Wasm {
         loop {
             let worker = self.own.worker(resources, owners, remit, uid).await?;
             worker.is_used();
-            match own::sock(&worker, home) {
+            match account_workers::sock(&worker, home) {
                 Ok(sock) => {
                     let lease = ModuleLease {
                         home,

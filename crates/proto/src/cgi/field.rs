@@ -1,7 +1,7 @@
 //! A header field of a response head (RFC 3875, 6.3).
 
-use super::error::LineFault;
 use crate::{
+    cgi::head_error::LineFault,
     digits::parse_number,
     fields::{is_text, is_token},
 };

@@ -17,14 +17,14 @@
 //!   Content-Type, Location or Status, but programs without them work on all other servers. So a document without a type is
 //!   delivered without a type. An empty `Content-Type:` counts as missing.
 
-mod error;
 mod field;
+mod head_error;
 pub mod nph;
 pub mod search;
 #[cfg(test)]
 mod tests;
 
-pub use error::{LineFault, ReplyError};
+pub use crate::cgi::head_error::{LineFault, ReplyError};
 
 use crate::{Fields, Parsed, digits::parse_number};
 use field::{FieldLine, FieldRole};

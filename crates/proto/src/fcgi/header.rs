@@ -1,6 +1,6 @@
 //! The header of a record (3.3), and the types of records.
 
-use super::error::RecordError;
+use crate::fcgi::record_error::RecordError;
 
 /// Bytes of a record's header (3.3).
 pub const HEADER: usize = 8;

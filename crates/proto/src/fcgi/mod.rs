@@ -7,16 +7,16 @@
 //! - A record's content is handed on as it arrives. No record is ever held as a whole.
 //! - Content is padded to a multiple of eight bytes, as 3.3 recommends. Any padding is understood.
 
-mod error;
 mod header;
 mod pairs;
+mod record_error;
 mod records;
 pub mod reply;
 pub mod request;
 #[cfg(test)]
 mod tests;
 
-pub use error::RecordError;
+pub use crate::fcgi::record_error::RecordError;
 pub use header::{HEADER, Header, MANAGEMENT, MOST, RecordType};
 pub use pairs::{BadPairs, NameValuePairs, Params};
 pub use records::{RecordPiece, Records};

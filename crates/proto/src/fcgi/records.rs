@@ -1,10 +1,7 @@
 //! The framing that both sides share: splits a stream of records as it arrives.
 
-use super::{
-    error::RecordError,
-    header::{HEADER, Header},
-};
-use crate::Parsed;
+use super::header::{HEADER, Header};
+use crate::{Parsed, fcgi::record_error::RecordError};
 
 /// The next piece of a stream of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

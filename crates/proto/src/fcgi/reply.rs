@@ -5,11 +5,13 @@
 
 use super::{
     Outcome,
-    error::RecordError::{self, Misplaced},
     header::{Header, RecordType},
     records::{RecordPiece, Records},
 };
-use crate::Parsed;
+use crate::{
+    Parsed,
+    fcgi::record_error::RecordError::{self, Misplaced},
+};
 
 /// The next event of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,11 +3,13 @@
 
 use super::{
     Role,
-    error::RecordError::{self, Misplaced},
     header::{MANAGEMENT, RecordType},
     records::{RecordPiece, Records},
 };
-use crate::Parsed;
+use crate::{
+    Parsed,
+    fcgi::record_error::RecordError::{self, Misplaced},
+};
 
 /// The next event of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

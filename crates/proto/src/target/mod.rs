@@ -1,6 +1,5 @@
 //! The request target (RFC 9112, 3.2): origin-form, absolute-form and `*`.
 
-mod error;
 mod path;
 
 use std::{
@@ -13,8 +12,10 @@ use memchr::memchr;
 
 pub use path::UrlPath;
 
-use crate::head_error::HeadError;
-use error::{BYTE, DOT_SEGMENT, FORM, TOO_LONG};
+use crate::{
+    head_error::HeadError,
+    target::target_error::{BYTE, DOT_SEGMENT, FORM, TOO_LONG},
+};
 use path::{decode, encode, has_dots, merge_slashes, remove_dots};
 
 /// A request target, checked and decoded once.
@@ -390,5 +391,6 @@ fn parse_reg_name(name: &str) -> Option<String> {
     Some(name.to_ascii_lowercase())
 }
 
+mod target_error;
 #[cfg(test)]
 mod tests;

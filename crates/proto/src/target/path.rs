@@ -5,8 +5,11 @@
 
 use memchr::{memchr, memmem, memrchr};
 
-use super::error::{DOT_SEGMENT, PERCENT};
-use crate::{digits::parse_percent, head_error::HeadError};
+use crate::{
+    digits::parse_percent,
+    head_error::HeadError,
+    target::target_error::{DOT_SEGMENT, PERCENT},
+};
 
 /// A decoded path without dot segments, in two forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

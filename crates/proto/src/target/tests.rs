@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
-use super::{error::PERCENT, *};
+use super::*;
+use crate::target::target_error::PERCENT;
 
 fn parse(raw: &str) -> Result<Target, HeadError> {
     Target::parse(raw.as_bytes(), 1000)

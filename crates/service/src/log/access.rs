@@ -11,8 +11,11 @@ use galgo_proto::h1::Head;
 use galgo_spawn::{Exit, Status, words::is_hidden};
 use tokio::time::Instant;
 
-use super::{own::OwnLog, settings::LogFormat, time};
-use crate::id::Id;
+use super::time;
+use crate::{
+    id::Id,
+    log::{log_settings::LogFormat, route_logs::OwnLog},
+};
 
 /// The data of a request for its line in the access log.
 #[derive(Debug, Clone)]

@@ -2,8 +2,8 @@
 //! share a thread for each file system. Lines that a thread cannot keep up with are dropped, counted and reported.
 
 pub mod access;
-pub mod own;
-mod settings;
+mod log_settings;
+pub mod route_logs;
 mod target;
 pub mod time;
 pub mod told;
@@ -22,8 +22,8 @@ use galgo_spawn::{
     words::{describe_status, escape},
 };
 
-use own::OwnLog;
-pub use settings::{LogFormat, LogSettings, LogTo};
+pub use crate::log::log_settings::{LogFormat, LogSettings, LogTo};
+use crate::log::route_logs::OwnLog;
 use target::LogTarget;
 pub use writer::LogWriter;
 

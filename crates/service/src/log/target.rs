@@ -24,7 +24,7 @@ use rustix::{
     process::geteuid,
 };
 
-use super::settings::LogTo;
+use crate::log::log_settings::LogTo;
 
 /// Longest wait for a log that takes no bytes; then lines are given up.
 const PATIENCE: Timespec = Timespec {

@@ -7,9 +7,9 @@
 
 use super::signals;
 use crate::{
-    error::StartStage::{self, Chdir, Descriptors, Domain, Exec, Limits},
     key::syscall_with_key,
     raw::syscall,
+    start_error::StartStage::{self, Chdir, Descriptors, Domain, Exec, Limits},
 };
 use std::{
     convert::Infallible,

@@ -10,8 +10,8 @@ use super::{
     stack::Stack,
 };
 use crate::{
-    error::{StartError, StartStage},
     raw,
+    start_error::{StartError, StartStage},
 };
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 

@@ -6,8 +6,8 @@
 
 use super::{child_side::ChildContext, slots::StdioSlots, stack::Stack};
 use crate::{
-    error::StartError,
     start::{FailedLaunch, Launch, LaunchOutcome},
+    start_error::StartError,
 };
 use std::{
     cmp::Reverse,

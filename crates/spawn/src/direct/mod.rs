@@ -15,10 +15,10 @@ use crate::{
     claims::ProcessMark,
     domain,
     env::STRING_MAX,
-    error::{StartError, StartStage},
     refusable::resource_limit,
     sandbox::{Ipc, Sandbox},
     start::{FailedLaunch, Launch, LaunchOutcome, Limits, MORE_MAX, Priority, Start},
+    start_error::{StartError, StartStage},
 };
 use child_side::ChildContext;
 use launches::{LaunchData, LaunchMemory, Launches};

@@ -1,6 +1,6 @@
 //! Watches the files and folders that a strict sandbox lists: the helper knows them only as they were at its start.
 
-use crate::{error::StartStage, remote::message::ProgramReport, sandbox::ListedFileWatch};
+use crate::{remote::message::ProgramReport, sandbox::ListedFileWatch, start_error::StartStage};
 use std::io::{self, ErrorKind};
 
 /// Report for a helper whose listed files were replaced. The server must ask the next helper.

@@ -9,19 +9,19 @@
 //! executed. Most programs have ended before the helper could report their start, so it reports only their end. For longer
 //! programs it reports the start after a moment ([`SupervisedProgram`]).
 
+pub(crate) mod checked_program;
 pub(crate) mod errand;
 pub(crate) mod listed;
 pub(crate) mod modules;
-pub(crate) mod program;
 pub(crate) mod running;
 pub(crate) mod warm;
 
 use crate::{
     Child, Direct, Launch, Limits, Sandbox,
     helper::{
+        checked_program::{CheckedProgram, HelperTerms, NotChecked},
         listed::{ListedFiles, STALE},
         modules::WorkerProgram,
-        program::{CheckedProgram, HelperTerms, NotChecked},
         running::{ProgramEvent, SupervisedProgram, failure_report},
         warm::templates::HelperTemplates,
     },

@@ -1,7 +1,6 @@
 //! The server's side of a program that a helper has started.
 
 use crate::{
-    error::{StartError, StartStage},
     exit::{Exit, Status},
     remote::{
         connection::ProgramConnection,
@@ -9,6 +8,7 @@ use crate::{
         shortage::is_short,
     },
     start::{FailedLaunch, Launch, LaunchOutcome, Priority},
+    start_error::{StartError, StartStage},
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},

@@ -3,7 +3,6 @@
 
 use crate::{
     env::EnvBlock,
-    error::StartStage,
     exit::{Exit, Status},
     host_name::{HOST_MAX, is_host},
     remote::{
@@ -11,6 +10,7 @@ use crate::{
         template_message::{TemplateOrder, TemplateReport},
     },
     start::Priority,
+    start_error::StartStage,
 };
 use rustix::{
     io::Errno,

@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use crate::owners::{Deadline, Layout, Remit, RunsAs, Terms, remit::ModuleTerms};
 use crate::{
     Child, Direct, EnvBlock, Limits, Priority, Sandbox, Start,
-    helper::{modules, program::CheckedProgram},
+    helper::{checked_program::CheckedProgram, modules},
     identity::User,
+    owners::{Deadline, Layout, Remit, RunsAs, Terms, remit::ModuleTerms},
     remote::message::{HelperOrder, StartOrder},
     spawner::successor::{SpawnerBackend, Upgrade},
 };

@@ -13,8 +13,8 @@
 
 pub mod dates;
 mod eligible;
+pub(crate) mod local_template;
 mod names;
-pub(crate) mod own;
 pub(crate) mod preforked;
 mod reports;
 mod search;
@@ -34,8 +34,10 @@ pub use search::SearchPath;
 pub use unheard::{UNHEARD, UnheardFiles};
 pub use watch::FileWatch;
 
-use crate::{Launch, LaunchOutcome, Spawner, StartError, remote::template::RemoteTemplate};
-use own::OwnTemplate;
+use crate::{
+    Launch, LaunchOutcome, Spawner, StartError, remote::template::RemoteTemplate,
+    template::local_template::OwnTemplate,
+};
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd},

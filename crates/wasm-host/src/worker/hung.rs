@@ -13,8 +13,7 @@ use std::{
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::shared::Worker;
-use crate::say::log_as_worker;
+use crate::{say::log_as_worker, worker::worker_state::Worker};
 
 /// Threads that do the file operations of one instance. An instance does one operation at a time, and needs another thread if one
 /// is stuck.

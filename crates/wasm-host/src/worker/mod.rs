@@ -3,18 +3,18 @@
 //! Threads wait for the next connection on the server's socket itself. A thread that takes a connection starts another thread
 //! if no other one waits. The server keeps connections, so a thread mostly waits for the next request on its own connection.
 
+mod account_modules;
 mod connection;
 mod environ;
 mod hooks;
 mod http;
 mod hung;
 mod linker;
-mod own;
 mod run;
-mod shared;
 mod state;
 mod stdio;
 mod ticker;
+mod worker_state;
 
 use std::{
     ffi::OsStr,
@@ -36,6 +36,8 @@ use galgo_wasm::wire::{self, Message, RunOutcome, WorkerSetup};
 use rustix::process::Resource;
 use tokio::runtime::Runtime;
 
+use crate::worker::account_modules::{NotFound, Own, ProgramResult};
+use crate::worker::worker_state::{CodeSource, Worker};
 use crate::{
     limits,
     sandbox::{self, WorkerSandbox},
@@ -44,9 +46,7 @@ use crate::{
 use connection::{RunRequest, ServerConnection};
 use hung::event_loop;
 pub(crate) use linker::{check_module, component_kind};
-use own::{NotFound, Own, ProgramResult};
 use run::Served;
-use shared::{CodeSource, Worker};
 
 /// Serves the server's socket, standard input, until it is closed, for a user's own modules. The keeper sends its setup over
 /// descriptor 4.

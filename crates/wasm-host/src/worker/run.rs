@@ -14,10 +14,10 @@ use super::{
     connection::{Readiness, RunRequest, ServerConnection},
     http,
     linker::LinkedProgram,
-    shared::Worker,
     state::{InstanceState, StopReason, thread_cpu_time},
     stdio::Waiter,
 };
+use crate::worker::worker_state::Worker;
 
 /// The exit of an instance whose request the server has given up.
 const CANCELLED: Status = Status::Signal(SIGTERM);

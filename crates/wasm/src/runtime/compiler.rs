@@ -24,15 +24,13 @@ use rustix::{
     pipe::{PipeFlags, pipe_with},
 };
 
-use super::{
-    prune,
-    shared::{CompileJob, Runtime, TemporaryCache},
-};
+use super::prune;
 use crate::{
     code,
     host::{self, Beside, HostProgram},
     module::{self, ModuleInfo},
     no_code::{ModuleFault, NoCode, is_shortage},
+    runtime::runtime_state::{CompileJob, Runtime, TemporaryCache},
     wire::{Message, ModuleDigest, read_text},
 };
 

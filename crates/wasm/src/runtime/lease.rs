@@ -10,11 +10,11 @@ use std::{
 use galgo_spawn::{Exit, Status};
 use rustix::process::Signal;
 
-use super::{
-    fault::StartFault,
-    shared::{Runtime, WorkerHandle},
+use super::fault::StartFault;
+use crate::{
+    runtime::runtime_state::{Runtime, WorkerHandle},
+    wire::{self, Message, ModuleDigest, RunOutcome},
 };
-use crate::wire::{self, Message, ModuleDigest, RunOutcome};
 
 /// The lease of a worker for one request.
 #[derive(Debug)]

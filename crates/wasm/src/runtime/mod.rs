@@ -6,7 +6,7 @@ mod keeper;
 mod lease;
 mod modules;
 mod prune;
-mod shared;
+mod runtime_state;
 mod supervisor;
 
 use std::{
@@ -16,6 +16,8 @@ use std::{
 
 use galgo_spawn::{FileId, lock::lock};
 
+use crate::runtime::runtime_state::CompileJob;
+pub use crate::runtime::runtime_state::{Runtime, RuntimeSettings};
 use crate::{
     no_code::{ModuleFault, NoCode},
     wire::ModuleDigest,
@@ -24,8 +26,6 @@ pub use compiler::examine;
 pub use fault::StartFault;
 pub use keeper::keep;
 pub use lease::{KILLED, WorkerLease};
-use shared::CompileJob;
-pub use shared::{Runtime, RuntimeSettings};
 
 impl Runtime {
     /// Creates a runtime that has started nothing yet.

@@ -14,9 +14,9 @@ use rustix::{
     fs::{Mode, OFlags},
 };
 
-use super::shared::{Runtime, Supervision, WorkerHandle, folder};
 use crate::{
     code, host,
+    runtime::runtime_state::{Runtime, Supervision, WorkerHandle, folder},
     wire::{self, Message},
 };
 use galgo_spawn::lock::lock;

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use galgo_service::log::own::OwnLog;
+use galgo_service::log::route_logs::OwnLog;
 
 use super::{parse, site};
 use crate::config::LogTo;

@@ -8,7 +8,7 @@ mod tls;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use crate::{config::*, config_text::error::ConfigError};
+use crate::{config::*, config_text::config_error::ConfigError};
 
 /// Makes a folder with `cgi-bin/hello`, `cgi-bin/a.wasm`, `public/index.html`, `pixel.gif` and `run`, an executable.
 fn site() -> tempfile::TempDir {

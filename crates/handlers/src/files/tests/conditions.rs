@@ -56,7 +56,7 @@ fn s8_8_1_a_tag_is_weak_until_the_file_has_settled() {
             panic!("not a file");
         };
         let now = then + Duration::from_millis(age);
-        let r = send::answer_with_file(&site.files, &head, b"f", file, None, now).unwrap();
+        let r = send_file::answer_with_file(&site.files, &head, b"f", file, None, now).unwrap();
         assert_eq!(field(&r, "ETag").starts_with("W/"), weak, "{age} ms");
     }
     // A weak tag matches the strong tag that it becomes, but not for a part of the file.

@@ -30,7 +30,8 @@ use rustix::{
 };
 use tempfile::TempDir;
 
-use super::{send::SMALL, *};
+use super::*;
+use crate::files::send_file::SMALL;
 
 const SECRET: &[u8] = b"root:x:0:0 this must never be served";
 

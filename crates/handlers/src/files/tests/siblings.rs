@@ -158,8 +158,8 @@ fn a_file_that_shrank_is_left_to_the_relay() {
     };
     fs::write(site.path("f"), "012").unwrap();
     let head = head(Method::Get, "/f", &[]);
-    let r =
-        send::answer_with_file(&site.files, &head, b"f", file, None, SystemTime::now()).unwrap();
+    let r = send_file::answer_with_file(&site.files, &head, b"f", file, None, SystemTime::now())
+        .unwrap();
     assert_eq!((r.status, r.body.len()), (200, 10));
     assert!(matches!(r.body, Body::File(_)));
 }

@@ -1,8 +1,6 @@
 //! A running program. The server watches its input, output and error, the client, the process itself and the clocks, all at the
 //! same time. It never "writes everything, then reads".
 
-mod waiting;
-
 use std::{io, time::Duration};
 
 use galgo_io::{
@@ -450,3 +448,4 @@ pub(crate) fn unreadable(e: &io::Error) -> Fault {
         Fault::Internal(format!("a program's output could not be read: {e}"))
     }
 }
+mod program_while_sending;

@@ -1,9 +1,9 @@
 //! A request and its response on one connection to an application. Both directions, the client and the clocks are watched at the
 //! same time.
 
+mod exchange_while_sending;
 mod over;
 mod taken;
-mod waiting;
 
 use std::{
     future::poll_fn,

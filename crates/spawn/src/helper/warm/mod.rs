@@ -14,4 +14,4 @@
 //! 4. `waiting`: the children at the helper
 
 pub(crate) mod templates;
-mod waiting;
+mod waiting_children;

@@ -3,8 +3,8 @@
 use crate::{
     Child, Direct, Launch, Start,
     helper::{
-        program::{CheckedProgram, HelperTerms},
-        warm::waiting::{PreforkedEvent, PreforkedStage, TemplateOrigin, WaitingProcess},
+        checked_program::{CheckedProgram, HelperTerms},
+        warm::waiting_children::{PreforkedEvent, PreforkedStage, TemplateOrigin, WaitingProcess},
     },
     inspect,
     remote::{
@@ -14,7 +14,7 @@ use crate::{
     },
     template::{
         FileWatch, LoadFailure, LoadedTemplate, NoTemplate, SearchPath, TemplateKind, UNHEARD,
-        Uses, dates, own::OwnTemplate,
+        Uses, dates, local_template::OwnTemplate,
     },
 };
 use rustix::{

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
     crowd::{Crowd, Shed},
-    settings::Speaks,
+    front_settings::Speaks,
     site::NewSite,
 };
 

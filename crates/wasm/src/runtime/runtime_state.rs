@@ -18,9 +18,9 @@ use std::{
 
 use galgo_spawn::FileId;
 
-use super::modules::Modules;
 use crate::{
     host::Beside,
+    runtime::modules::Modules,
     wire::{self, Message, ModuleDigest, Profile, WorkerSetup},
 };
 use galgo_spawn::lock::lock;

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{
-    settings::{LogFormat, LogTo},
+use crate::log::{
+    log_settings::{LogFormat, LogTo},
     writer::LogWriter,
 };
 

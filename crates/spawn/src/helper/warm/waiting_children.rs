@@ -3,7 +3,7 @@
 use crate::{
     Child,
     helper::{
-        program::{CheckedProgram, HelperTerms, NotChecked},
+        checked_program::{CheckedProgram, HelperTerms, NotChecked},
         running::tell_start,
     },
     remote::{

@@ -1,17 +1,17 @@
 //! A template that this process has started itself.
 
-use super::{
-    eligible,
-    names::module_name,
-    preforked::{BirthMark, OwnPreforked},
-    reports::{LoadedTemplate, Reports},
-    shim,
-};
 use crate::{
     Child, FileId, Launch, Sandbox, StartError,
     claims::{MarkKind, ProcessMark},
     leftover::WatchedTemplate,
     own_child::set_limits,
+    template::{
+        eligible,
+        names::module_name,
+        preforked::{BirthMark, OwnPreforked},
+        reports::{LoadedTemplate, Reports},
+        shim,
+    },
     template_failure::{LoadFailure, NoTemplate},
     template_kind::{TemplateKind, Uses},
 };

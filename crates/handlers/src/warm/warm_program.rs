@@ -18,13 +18,15 @@ use galgo_spawn::{
 };
 use tokio::sync::Notify;
 
-use super::{
-    bounds::TemplateShare,
-    live::{Live, NextChild, Offer},
-    order::{KeeperTask, LoadOrder},
-    state::{Fit, PAUSE, PAUSE_MOST, TWINS, WarmState},
+use crate::{
+    program_settings::Cgi,
+    warm::{
+        bounds::TemplateShare,
+        live::{Live, NextChild, Offer},
+        order::{KeeperTask, LoadOrder},
+        state::{Fit, PAUSE, PAUSE_MOST, TWINS, WarmState},
+    },
 };
-use crate::program_settings::Cgi;
 
 /// State of a program's templates, for a report.
 #[derive(Debug, Clone)]

@@ -172,7 +172,7 @@ impl fmt::Display for Listen {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::front_settings::*;
 
     #[test]
     fn shown_as_read() {

@@ -13,8 +13,7 @@ use galgo_wasm::{
     wire::{self, CodeReply, Message, Run, RunOutcome, UserSetup},
 };
 
-use super::linker::LinkedProgram;
-use crate::say::log_as_worker;
+use crate::{say::log_as_worker, worker::linker::LinkedProgram};
 
 /// Limit of remembered modules: beyond it all are forgotten, and compiled again on request.
 const MOST: usize = 1000;

@@ -14,13 +14,16 @@ use wasmtime::{Engine, Linker, component};
 use wasmtime_wasi::p2::bindings::CommandPre;
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
-use super::{
-    linker::{LinkedProgram, component_linker, module_linker},
-    own::Own,
-    state::InstanceState,
-    ticker::Ticker,
+use crate::{
+    engine, limits, load,
+    say::log_as_worker,
+    worker::{
+        account_modules::Own,
+        linker::{LinkedProgram, component_linker, module_linker},
+        state::InstanceState,
+        ticker::Ticker,
+    },
 };
-use crate::{engine, limits, load, say::log_as_worker};
 use galgo_spawn::lock::lock;
 
 /// Limit of instances at once, whatever the server says: each instance reserves 6 GiB of address

@@ -119,7 +119,7 @@ impl std::error::Error for StartError {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::start_error::*;
 
     #[test]
     fn every_stage_is_told_by_its_number() {

@@ -20,8 +20,8 @@ use rustix::{
     io::{Errno, pread},
 };
 
-use super::settings::Files;
-use super::{
+use crate::files::{
+    file_settings::Files,
     open::{OpenFile, OpenRefusal},
     types,
     variant::Representation,

@@ -4,7 +4,7 @@ use std::pin::Pin;
 
 use galgo_service::{client::Client, fault::Fault, producer::OutputEvent};
 
-use super::{Exchange, open_link, pump_request};
+use crate::upstream::exchange::{Exchange, open_link, pump_request};
 
 impl Exchange {
     /// Receives output while `io` waits for a client that did not take everything at once.

@@ -5,12 +5,10 @@ use std::pin::Pin;
 use galgo_io::sock::Sock;
 use galgo_service::{client::Client, fault::Fault, producer::OutputEvent, spool::SpoolShare};
 
-use super::{
-    super::{
-        pump::PumpEnd,
-        transfer::{EXIT_GRACE, PIPE_MOST, Transfer, transfer},
-    },
-    RunningProgram,
+use crate::relay::{
+    program::RunningProgram,
+    pump::PumpEnd,
+    transfer::{EXIT_GRACE, PIPE_MOST, Transfer, transfer},
 };
 
 impl RunningProgram {
