@@ -3,10 +3,10 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`settings`] | the configuration of a front |
+//! | [`front_settings`] | the configuration of a front |
 //! | [`site`] | the site that answers the requests of an event loop |
 //! | [`listener`], [`accept`] | listening sockets; accepting, and choosing the event loop of each connection |
-//! | [`shared`], [`event_loop`] | state that all event loops share; state of one event loop |
+//! | [`shared_by_loops`], [`event_loop`] | state that all event loops share; state of one event loop |
 //! | `crowd`, `idle` | the choice of a connection that makes room; connections that wait for a request |
 //! | `framing` | the way in which the end of a response's body is marked |
 //! | `linger` | closing so that the last response arrives |

@@ -9,7 +9,7 @@
 //! | [`application`], [`upstream`] | FastCGI and SCGI: asking an application, its connections and worker processes |
 //! | [`files`], [`respond`] | files, constant answers |
 //! | [`script`], [`root`], [`beneath`] | the file that a path names, found in a folder and nowhere else |
-//! | [`waiting`] | file systems that may hang |
+//! | [`blocking`] | file systems that may hang |
 //! | `backend` | the source of an answer: a process, or an exchange with an application |
 //! | [`program_settings`], [`application_settings`], [`template_settings`], [`guest_access`] | settings of the handlers |
 //! | `reply`, `authorizer`, [`sendfile`], [`variables`] | variables for CGI programs, and responses made from their answers |

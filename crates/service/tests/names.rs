@@ -74,6 +74,27 @@ fn no_file_stands_beside_a_folder_of_its_name() {
     assert!(beside.is_empty(), "move to mod.rs: {beside:?}");
 }
 
+/// A reader who searches for a module by its name finds few others. Three files of one name are what is left.
+#[test]
+fn few_modules_share_a_name() {
+    let mut crates = sources::crates();
+    crates.remove("testkit").unwrap();
+    let mut places = BTreeMap::<String, Vec<String>>::new();
+    for (name, files) in &crates {
+        for file in files.keys() {
+            let module = file.trim_end_matches("/mod.rs").trim_end_matches(".rs");
+            let (_, last) = module.rsplit_once('/').unwrap_or(("", module));
+            if !["lib", "main", "tests"].contains(&last) {
+                let path = format!("crates/{name}/src/{file}");
+                places.entry(last.to_owned()).or_default().push(path);
+            }
+        }
+    }
+    assert!(places.len() > 300, "only {} names were found", places.len());
+    places.retain(|_, files| files.len() > 3);
+    assert!(places.is_empty(), "name these apart: {places:#?}");
+}
+
 #[test]
 fn each_definition_is_named() {
     let a =

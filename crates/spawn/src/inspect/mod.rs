@@ -10,13 +10,13 @@ mod format;
 mod libraries;
 mod php;
 mod script;
-mod warm;
+mod template_kind;
 
 pub use access::{can_access, check_folder_access};
 pub use execute::check_module_name;
 pub use finding::Finding;
 pub use php::shares_memory;
-pub use warm::{detect_kind, find_kind, serves_all};
+pub use template_kind::{detect_kind, find_kind, serves_all};
 
 use crate::{StartError, StartStage};
 use execute::diagnose_executable;
