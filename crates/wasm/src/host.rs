@@ -271,8 +271,8 @@ impl HostProgram {
     }
 }
 
-/// Returns the variables of galgo-wasm. Only one name server is asked, once, for 2 s: a thread looks names up for a module, and
-/// other modules may wait for that thread (resolv.conf(5)).
+/// Returns the variables of galgo-wasm. Each name server is asked once, for 2 s at first (resolv.conf(5)), because the threads that
+/// look names up are few.
 fn environment() -> EnvBlock {
     let mut env = EnvBlock::default();
     env.set_variable(b"RES_OPTIONS", b"timeout:2 attempts:1");

@@ -42,8 +42,7 @@ pub(super) fn abandon_hanging(worker: &Arc<Worker>, runtime: &mut Runtime) {
     let left = event_loop().and_then(|next| {
         let (old, worker) = (mem::replace(runtime, next), worker.clone());
         thread::Builder::new().name("left".into()).spawn(move || {
-            // The drop waits for the threads: a thread that was only slow, for example because of a name server, counts until it
-            // has its answer.
+            // The drop waits for the threads: a thread that was only slow counts until it has its answer.
             drop(old);
             worker.hung.fetch_sub(hang, Ordering::SeqCst);
         })

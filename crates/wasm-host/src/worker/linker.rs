@@ -8,7 +8,7 @@ use wasmtime::{
 use wasmtime_wasi::{WasiCtxBuilder, p2::bindings::CommandPre};
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
-use super::{environ, state::InstanceState};
+use super::{environ, name_lookup, state::InstanceState};
 
 /// A program that is ready to run, and needs only its memory.
 pub(super) enum LinkedProgram {
@@ -29,9 +29,10 @@ pub(super) fn module_linker(engine: &Engine) -> wasmtime::Result<Linker<Instance
 pub(super) fn component_linker(
     engine: &Engine,
 ) -> wasmtime::Result<component::Linker<InstanceState>> {
-    let mut linker = component::Linker::new(engine);
+    let mut linker = component::Linker::<InstanceState>::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
+    name_lookup::add_to_linker(&mut linker, |state| state.network)?;
     Ok(linker)
 }
 

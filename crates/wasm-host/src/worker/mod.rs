@@ -10,6 +10,7 @@ mod hooks;
 mod http;
 mod hung;
 mod linker;
+mod name_lookup;
 mod run;
 mod state;
 mod stdio;

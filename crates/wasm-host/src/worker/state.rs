@@ -28,6 +28,8 @@ pub(super) struct InstanceState {
     pub(super) connection: Arc<ServerConnection>,
     /// Variables as `NAME=value\0`, one after the other.
     pub(super) env: Vec<u8>,
+    /// Whether it may look host names up.
+    pub(super) network: bool,
     pub(super) memory: LinearMemory,
     cpu: Option<Duration>,
 }
@@ -68,7 +70,6 @@ fn grant_profile(builder: &mut WasiCtxBuilder, profile: &Profile) -> Result<(), 
         builder.inherit_network();
     }
     builder
-        .allow_ip_name_lookup(profile.network)
         .allow_tcp(profile.network)
         .allow_udp(profile.network);
     for (guest, host, write) in &profile.folders {
@@ -118,7 +119,8 @@ impl InstanceState {
                 builder.env(name, value);
             }
         }
-        grant_profile(&mut builder, &profile.cloned().unwrap_or_default())?;
+        let profile = profile.cloned().unwrap_or_default();
+        grant_profile(&mut builder, &profile)?;
         let mut preview1 = builder.build_p1();
         preview1.ctx().table.set_max_capacity(resources);
         Ok(Self {
@@ -127,6 +129,7 @@ impl InstanceState {
             hooks: Hooks,
             connection: connection.clone(),
             env: env.clone(),
+            network: profile.network,
             memory: LinearMemory {
                 most: run.memory.min(MEMORY_MOST),
                 ..LinearMemory::default()
