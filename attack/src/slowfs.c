@@ -1,5 +1,5 @@
-/* A file system of a user's process: slowfs FOLDER mounts it there, until it is killed. Whatever is asked of a name below is answered,
- * but for the request that gives the name: "lookup", "getattr", "open", "read", "flush" and the folder "readdir" wait for ever. */
+/* A file system of a user's process: slowfs FOLDER [UID] mounts it there, until it is killed; with the user's id, only the first thread that asks gets
+ * answers. Whatever is asked of a name below is answered, but for the request that gives the name: "lookup", "getattr", "open", "read", "flush" and the folder "readdir" wait for ever. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
@@ -15,7 +15,7 @@
 static const char *names[] = {"", "page", "lookup", "getattr", "open", "read", "flush", "readdir", "run", "large"};
 static const char page[] = "page\n", run[] = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nran\\n'\n";
 enum { COUNT = sizeof names / sizeof *names, LARGE = 1 << 20 };
-static int device;
+static int device, picky;
 
 static int is(unsigned long node, const char *name) { return node <= COUNT && !strcmp(names[node - 1], name); }
 
@@ -39,6 +39,13 @@ static struct fuse_attr attr(unsigned long node) {
 
 static void ask(struct fuse_in_header *in, char *data) {
     unsigned long node = in->nodeid;
+    static unsigned first;
+    if (picky && in->opcode != FUSE_INIT && in->pid) {
+        if (!first)
+            first = in->pid;
+        if (in->pid != first)
+            return;
+    }
     switch (in->opcode) {
     case FUSE_INIT: {
         struct fuse_init_out out = {.major = 7, .minor = 31, .max_readahead = 4096, .max_write = 65536};
@@ -92,9 +99,10 @@ int main(int argc, char **argv) {
     static char request[1 << 18] __attribute__((aligned(8)));
     char options[128];
     device = open("/dev/fuse", O_RDWR);
-    if (argc != 2 || device < 0)
+    picky = argc == 3;
+    if (argc < 2 || device < 0)
         return perror("/dev/fuse"), 3;
-    snprintf(options, sizeof options, "fd=%d,rootmode=40755,user_id=0,group_id=0,allow_other", device);
+    snprintf(options, sizeof options, "fd=%d,rootmode=40755,user_id=%s,group_id=0,allow_other", device, picky ? argv[2] : "0");
     if (mount("slow", argv[1], "fuse", MS_NODEV | MS_NOSUID, options) != 0)
         return perror("mount"), 3;
     for (;;) {

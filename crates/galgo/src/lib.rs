@@ -19,6 +19,7 @@ mod live;
 mod notify;
 mod passage;
 mod programs;
+mod reading;
 pub mod route;
 mod route_check;
 mod run;

@@ -17,6 +17,7 @@ use galgo_handlers::{
 use galgo_proto::target::UrlPath;
 use galgo_service::fault::Fault;
 use galgo_spawn::{
+    hanging::look_at,
     inspect::{self, Finding},
     owners::Remit,
     words,
@@ -100,7 +101,13 @@ pub(crate) fn list_files(root: &CgiRoot) -> Vec<PathBuf> {
     let mut found = Vec::new();
     match root {
         CgiRoot::Program { path, .. } => found.push(path.clone()),
-        CgiRoot::Folder { path, .. } => collect_files(path, DEPTH, &mut found),
+        CgiRoot::Folder { path, .. } => {
+            let list = || {
+                collect_files(path, DEPTH, &mut found);
+                Ok(())
+            };
+            let _ = look_at(path, list);
+        }
     }
     found.sort();
     found

@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-use galgo_spawn::trusted_path;
+use galgo_spawn::{hanging::look_at, trusted_path};
 use rustix::{
     fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat2},
     io::Errno,
@@ -130,10 +130,12 @@ impl PartialEq for Folder {
 pub fn open_folder(path: &Path) -> io::Result<Folder> {
     openat2(CWD, "/", FOLDER, Mode::empty(), ResolveFlags::empty()).map_err(explain)?;
     let found = trusted_path::resolve(path)?;
-    match FileType::from_raw_mode(fstat(&found.file)?.st_mode) {
-        FileType::Directory => Ok(Folder::new(found.file)?),
-        _ => Err(io::ErrorKind::NotADirectory.into()),
-    }
+    look_at(path, || {
+        match FileType::from_raw_mode(fstat(&found.file)?.st_mode) {
+            FileType::Directory => Ok(Folder::new(found.file)?),
+            _ => Err(io::ErrorKind::NotADirectory.into()),
+        }
+    })
 }
 
 /// Opens a folder below another folder. A symbolic link must not lead out of the other folder.
@@ -176,13 +178,15 @@ impl CgiRoot {
     /// The path does not exist, cannot be reached, or is neither folder nor file.
     pub fn open(path: &Path) -> io::Result<Self> {
         let found = trusted_path::resolve(path)?;
-        match FileType::from_raw_mode(fstat(&found.file)?.st_mode) {
+        let kind = look_at(path, || Ok(fstat(&found.file)?))?.st_mode;
+        match FileType::from_raw_mode(kind) {
             FileType::Directory => Ok(Self::Folder {
                 fd: open_folder(path)?,
                 path: path.to_owned(),
             }),
             FileType::RegularFile => {
-                let may_hang = found.bound.is_some() || !is_local(&found.file)?;
+                let may_hang =
+                    found.bound.is_some() || look_at(path, || Ok(!is_local(&found.file)?))?;
                 let folder = path.parent().filter(|_| may_hang);
                 Ok(Self::Program {
                     path: path.to_owned(),

@@ -13,6 +13,7 @@ mod env;
 mod exit;
 mod file_id;
 pub mod guard;
+pub mod hanging;
 mod helper;
 mod host_name;
 pub mod identity;

@@ -11,7 +11,7 @@
 //! If root must open or make a file itself, no component at all may belong to another account ([`locate_for_root`]): logs, sockets, the
 //! cache.
 
-use crate::lock::lock;
+use crate::hanging::look_at;
 use rustix::{
     fs::{
         CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, fstat, fstatfs, lstat,
@@ -30,7 +30,7 @@ use std::{
         unix::ffi::OsStringExt,
     },
     path::{Component, Path, PathBuf},
-    sync::{Mutex, OnceLock},
+    sync::OnceLock,
 };
 
 /// Links that are followed; the kernel follows as many (path_resolution(7)).
@@ -80,13 +80,6 @@ impl Resolved {
     }
 }
 
-static LOOKED_FOR: Mutex<PathBuf> = Mutex::new(PathBuf::new());
-
-/// Returns the path that was looked for last: if that goes on for long, its file system hangs.
-pub fn last_looked_for() -> PathBuf {
-    lock(&LOOKED_FOR).clone()
-}
-
 /// Finds the file or folder that a path leads to.
 ///
 /// # Errors
@@ -100,7 +93,8 @@ pub fn resolve(path: &Path) -> io::Result<Resolved> {
 /// # Errors
 /// The same errors as [`resolve`] and [`Resolved::read`].
 pub fn read(path: &Path) -> io::Result<File> {
-    resolve(path)?.read()
+    let found = resolve(path)?;
+    look_at(path, || found.read())
 }
 
 /// Reads a whole file of the configuration.
@@ -109,7 +103,8 @@ pub fn read(path: &Path) -> io::Result<File> {
 /// The same errors as [`read`]; or the file has more than 16 MiB.
 pub fn read_all(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    read(path)?.take(MOST + 1).read_to_end(&mut bytes)?;
+    let file = read(path)?;
+    look_at(path, || file.take(MOST + 1).read_to_end(&mut bytes))?;
     if bytes.len() as u64 > MOST {
         Err(io::Error::other("is larger than 16M"))
     } else {
@@ -117,8 +112,16 @@ pub fn read_all(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Returns the first component of a path that another account owns or can replace, if there is one: then that account decides
-/// whether the path leads to anything.
+/// Returns the path without links in it, wherever links lead.
+///
+/// # Errors
+/// The path leads to nothing, or its file system hangs.
+pub fn canonicalize(path: &Path) -> io::Result<PathBuf> {
+    look_at(path, || path.canonicalize())
+}
+
+/// Returns the first component of a path that another account owns or can replace, or whose file system hangs, if there is one: then
+/// others than the operator decide whether the path leads to anything.
 pub fn others_part(path: &Path) -> Option<PathBuf> {
     let mut walk = Walk::from_path(path).ok()?;
     let mut all = || -> io::Result<()> {
@@ -136,7 +139,8 @@ pub fn others_part(path: &Path) -> Option<PathBuf> {
 
 /// Returns the account that decides where a path leads, if that is not root, the user that started galgo, or `own`.
 pub fn others_account(path: &Path, own: u32) -> Option<u32> {
-    let owner = lstat(others_part(path)?).ok()?.st_uid;
+    let others = others_part(path)?;
+    let owner = look_at(&others, || Ok(lstat(&others)?)).ok()?.st_uid;
     (![0, starter(), own].contains(&owner)).then_some(owner)
 }
 
@@ -257,7 +261,6 @@ struct Walk {
 
 impl Walk {
     fn from_path(path: &Path) -> io::Result<Self> {
-        *lock(&LOOKED_FOR) = path.to_owned();
         Ok(Self {
             folders: vec![("/".into(), open_root()?)],
             left: reversed_names(&std::path::absolute(path)?),
@@ -277,6 +280,18 @@ impl Walk {
             self.folders.truncate((self.folders.len() - 1).max(1));
             return Ok(());
         }
+        let path = self.current_path().join(name);
+        let stepped = look_at(&path, || self.step_below(name));
+        if let Err(e) = &stepped
+            && e.kind() == io::ErrorKind::TimedOut
+        {
+            // Another account or machine decides what is there.
+            self.bound.get_or_insert(path);
+        }
+        stepped
+    }
+
+    fn step_below(&mut self, name: &OsStr) -> io::Result<()> {
         // INVARIANT: the root is never taken away.
         let (_, folder) = self.folders.last().ok_or(Errno::NOENT)?;
         let above = fstat(folder)?;

@@ -30,11 +30,14 @@ use crate::{
     described::shorten_path,
     isolation,
     programs::{self, FileState, Seen, Severity},
+    reading::look_first,
     run::warm::WarmLoader,
 };
 
 /// Checks the configuration and all programs.
 pub(super) fn check_site(site: &SiteArgs) -> Result<ExitCode, String> {
+    let first = site.clone();
+    look_first(Arc::new(move || first.load_config()), &[]);
     let out = io::stdout().lock();
     let mut report = CheckReport {
         paint: Paint::for_stream(&out),

@@ -7,14 +7,17 @@ use std::{
     sync::Arc,
 };
 
-use galgo_spawn::{identity::effective_uid, trusted_path, words};
+use galgo_spawn::{hanging::set_hanging, identity::effective_uid, trusted_path, words};
+
+use rustix::process::{Signal, getpid, kill_process};
 
 use super::listen::{self, ListenArgument};
 use crate::{
     command::{found, identity, paint::Paint, screen::escape_lines, site_folder::SiteArgs},
     config::Config,
     isolation,
-    serve::{End, Inherited, Invocation, Passed, ReadyServer},
+    reading::look_first,
+    serve::{End, Inherited, Invocation, OWN, Passed, ReadyServer},
 };
 
 #[derive(Debug, Clone, clap::Args)]
@@ -47,9 +50,17 @@ fn serve_with(
     program: Invocation,
 ) -> Result<ExitCode, String> {
     let (own, passed) = (args.site.config_file(), inherited.passed.clone());
+    let first = args.clone();
+    let must_look_again = look_first(Arc::new(move || read_config(&first, None)), &OWN);
     let config = configured(args, None, &passed)?;
     let ready = ReadyServer::prepare(config, inherited, program)?;
     print_greeting(&ready);
+    // From now on threads look at these paths.
+    set_hanging([]);
+    if must_look_again {
+        // As if SIGHUP had come from outside.
+        let _ = kill_process(getpid(), Signal::HUP);
+    }
     let args = args.clone();
     // If the file is gone at a reload, that is an error, because the convention would serve something else.
     let load = move || configured(&args, own.as_deref(), &passed);
@@ -61,14 +72,15 @@ fn serve_with(
 
 /// Runs the process that starts programs as other users, for the server that was started with the same arguments.
 pub(super) fn serve_as_spawner(args: &ServeArgs) -> Result<ExitCode, String> {
-    let own = args.site.config_file();
-    crate::serve::owners::run_spawner(Invocation::of_spawner(), || {
+    let (own, args) = (args.site.config_file(), args.clone());
+    let load = move || {
         own.as_deref().map_or(Ok(()), check_root_owned)?;
-        let config = read_config(args, own.as_deref())?;
+        let config = read_config(&args, own.as_deref())?;
         let mut included = config.included.iter();
         included.try_for_each(|file| check_root_owned(file))?;
         Ok(config)
-    })?;
+    };
+    crate::serve::owners::run_spawner(Invocation::of_spawner(), Arc::new(load))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,6 +9,7 @@ use std::{
 };
 
 use galgo_proto::{glob::Glob, hosts::Hosts};
+use galgo_spawn::{hanging::look_at, trusted_path::canonicalize};
 
 use crate::{
     config::{Application, CgiRoot, Config, Files, Handler, Placed, Route, Sites},
@@ -35,7 +36,7 @@ pub(crate) fn check_routes(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(
             let programs = programs_root(cgi_route).filter(|_| !known);
             let judge = cgi_route.authorizer_program().map(|cgi| &cgi.root);
             for programs in programs.into_iter().chain(judge) {
-                let Ok(root) = fs::canonicalize(programs.path()) else {
+                let Ok(root) = canonicalize(programs.path()) else {
                     continue;
                 };
                 let Ok(below) = root.strip_prefix(&base) else {
@@ -132,9 +133,12 @@ fn recognizes_programs(files: &Files, route: &Route) -> bool {
 
 /// Returns whether `path` holds a folder whose name fits the pattern.
 fn has_folder(path: &Path, names: &Glob) -> bool {
-    let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    let mut fit = entries.filter(|entry| names.matches_name(entry.file_name().as_bytes()));
-    fit.any(|entry| entry.path().is_dir())
+    let found = look_at(path, || {
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        let mut fit = entries.filter(|entry| names.matches_name(entry.file_name().as_bytes()));
+        Ok(fit.any(|entry| entry.path().is_dir()))
+    });
+    found.unwrap_or(false)
 }
 
 /// Checks that no `files` route shows the programs of a host's folder, and that no host's folder shows the programs of a
@@ -148,7 +152,7 @@ pub(crate) fn check_host_folders(
     let (Some(typed), Some(sites)) = (&raw.sites, &config.sites) else {
         return Ok(());
     };
-    let Ok(base) = fs::canonicalize(&sites.path) else {
+    let Ok(base) = canonicalize(&sites.path) else {
         return Ok(());
     };
     for (to_blame, (route, _)) in routes.iter().enumerate() {
@@ -173,7 +177,7 @@ pub(crate) fn check_host_folders(
                 );
             }
         }
-        let programs = programs_root(route).and_then(|root| fs::canonicalize(root.path()).ok());
+        let programs = programs_root(route).and_then(|root| canonicalize(root.path()).ok());
         if let Some(path) = programs.filter(|path| is_public(&base, path)) {
             return fail(
                 &path,
@@ -205,7 +209,7 @@ pub(crate) fn check_secrets(
     env_files: &[(PathBuf, Range<usize>, Range<usize>)],
     sites: Option<&Sites>,
 ) -> Result<(), Offence> {
-    let sites = sites.and_then(|sites| fs::canonicalize(&sites.path).ok());
+    let sites = sites.and_then(|sites| canonicalize(&sites.path).ok());
     let passwords = routes
         .iter()
         .enumerate()
@@ -224,7 +228,7 @@ pub(crate) fn check_secrets(
             let error = text.keyless_error(at.clone(), words);
             Err((place, text.mark_owner(error, path, 403)))
         };
-        let Ok(file) = fs::canonicalize(path) else {
+        let Ok(file) = canonicalize(path) else {
             continue;
         };
         if sites.as_ref().is_some_and(|sites| is_public(sites, &file)) {
@@ -255,7 +259,7 @@ pub(crate) fn check_secrets(
 /// Returns the path of the folder that was opened, with links resolved.
 fn resolved_folder(files: &Files) -> PathBuf {
     path_of_open(&files.fd)
-        .or_else(|_| fs::canonicalize(&files.path))
+        .or_else(|_| canonicalize(&files.path))
         .unwrap_or(files.path.clone())
 }
 

@@ -339,7 +339,7 @@ impl ConfigText<'_> {
     fn is_no_file(&self, typed: &raw::Text, own: &str, files: &raw::Text) -> Checked<()> {
         let name = &own[own.rfind('/').map_or(0, |at| at + 1)..];
         let file = self.resolve_path(files)?.join(name);
-        if name.is_empty() || !file.is_file() || others_part(&file).is_some() {
+        if name.is_empty() || others_part(&file).is_some() || !file.is_file() {
             return Ok(());
         }
         let message = format!(

@@ -6,7 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use galgo_spawn::identity::{IdentityError, home_of};
+use galgo_handlers::root;
+use galgo_spawn::{
+    hanging::look_at,
+    identity::{IdentityError, home_of},
+};
 use toml::Spanned;
 
 use crate::{
@@ -70,8 +74,9 @@ pub(crate) fn open_home_route(
     config: &Config,
 ) -> io::Result<Route> {
     // A user owns everything below the home and nothing else, whatever links the user makes there.
-    let fd = galgo_handlers::root::open_below(&galgo_handlers::root::open_folder(home)?, name)?;
     let path = home.join(name);
+    let home_folder = root::open_folder(home)?;
+    let fd = look_at(&path, || root::open_below(&home_folder, name))?;
     Ok(match kind {
         HomeRouteKind::Files => host::build_files_route(format!("/~{user}/"), path, fd, config),
         HomeRouteKind::Cgi => {

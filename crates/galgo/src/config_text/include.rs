@@ -13,7 +13,7 @@ use std::{
 };
 
 use galgo_proto::glob::Glob;
-use galgo_spawn::trusted_path::resolve;
+use galgo_spawn::{hanging::look_at, trusted_path::resolve};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -148,10 +148,11 @@ impl ConfigText<'_> {
 
 /// Returns the entries of a folder that fit a pattern, without hidden names. Returns none if `folder` is not a folder.
 fn list_matching(folder: &Path, pattern: &Glob) -> io::Result<Vec<PathBuf>> {
-    let entries = match resolve(folder).and_then(|found| fs::read_dir(found.path)) {
-        Err(e) if e.kind() == io::ErrorKind::NotADirectory => return Ok(Vec::new()),
-        entries => entries?,
-    };
+    let entries =
+        match resolve(folder).and_then(|found| look_at(folder, || fs::read_dir(found.path))) {
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => return Ok(Vec::new()),
+            entries => entries?,
+        };
     let mut found = Vec::new();
     for entry in entries {
         let name = entry?.file_name();

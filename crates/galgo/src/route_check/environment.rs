@@ -8,6 +8,7 @@ use std::{
 };
 
 use galgo_spawn::{
+    hanging::look_at,
     identity::{effective_uid, user_name_of},
     trusted_path,
     words::shell_argument,
@@ -63,9 +64,9 @@ impl ConfigText<'_> {
         /// Largest such file, bytes: an environment has hardly more room.
         const MOST: u64 = 64 << 10;
         let fail = |e: io::Error| self.open_error(typed, path, &e);
-        let file = trusted_path::read(path).map_err(|e| match path.metadata() {
+        let file = trusted_path::read(path).map_err(|e| match e.kind() {
             // Suggest chown, not chgrp: the check below refuses a file that its group can read.
-            Ok(_) if e.kind() == io::ErrorKind::PermissionDenied => {
+            io::ErrorKind::PermissionDenied if path.metadata().is_ok() => {
                 let (user, argument) = (user_name_of(effective_uid()), shell_argument(path));
                 let message = format!(
                     "user {user} cannot read {}: chown {user} {argument}",
@@ -75,7 +76,8 @@ impl ConfigText<'_> {
             }
             _ => fail(e),
         })?;
-        let mode = file.metadata().map_err(fail)?.permissions().mode();
+        let read = look_at(path, || file.metadata());
+        let mode = read.map_err(fail)?.permissions().mode();
         if mode & 0o077 != 0 {
             let argument = shell_argument(path);
             let message = format!(
@@ -85,9 +87,8 @@ impl ConfigText<'_> {
             return Err(self.error_at(typed.span(), message));
         }
         let mut text = String::new();
-        file.take(MOST + 1)
-            .read_to_string(&mut text)
-            .map_err(fail)?;
+        let read = look_at(path, || file.take(MOST + 1).read_to_string(&mut text));
+        read.map_err(fail)?;
         if text.len() as u64 > MOST {
             return Err(self.error_at(
                 typed.span(),

@@ -11,7 +11,7 @@ use std::{
 
 use galgo_handlers::{cache::AnswerCache, modules::is_module, root};
 use galgo_proto::glob::Glob;
-use galgo_spawn::{inspect, trusted_path};
+use galgo_spawn::{hanging::look_at, inspect, trusted_path};
 use rustix::fs::Access;
 use toml::Spanned;
 
@@ -298,9 +298,8 @@ impl ConfigText<'_> {
         let path = self.resolve_file(typed)?;
         let read = || -> io::Result<Vec<u8>> {
             let mut body = Vec::new();
-            trusted_path::read(&path)?
-                .take(MAX_RESPOND + 1)
-                .read_to_end(&mut body)?;
+            let file = trusted_path::read(&path)?;
+            look_at(&path, || file.take(MAX_RESPOND + 1).read_to_end(&mut body))?;
             Ok(body)
         };
         let body = read().map_err(|e| self.open_error(typed, &path, &e))?;
@@ -396,12 +395,14 @@ impl ConfigText<'_> {
         path: &Path,
         starts: bool,
     ) -> Checked<()> {
-        let what = match path.metadata().is_ok_and(|m| m.is_file()) {
-            false => "is not a program here: install it or correct the path",
-            true if starts && !inspect::can_access(path, Access::EXEC_OK) => {
-                "is not executable: chmod +x it or correct the path"
-            }
-            true => return Ok(()),
+        let looked = look_at(path, || {
+            let is_executable = !starts || inspect::can_access(path, Access::EXEC_OK);
+            Ok((path.metadata()?.is_file(), is_executable))
+        });
+        let what = match looked.unwrap_or_default() {
+            (false, _) => "is not a program here: install it or correct the path",
+            (true, false) => "is not executable: chmod +x it or correct the path",
+            (true, true) => return Ok(()),
         };
         let error = self.error_at(at, format!("{} {what}", path.display()));
         Err(self.mark_owner(error, path, 403))
@@ -415,6 +416,7 @@ impl ConfigText<'_> {
     ) -> ConfigError {
         let status = match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => 404,
+            io::ErrorKind::TimedOut => 503,
             _ => 403,
         };
         let error = self.error_at(typed.span(), describe_unopened(path, error));

@@ -19,7 +19,7 @@ use crate::sockets::inherited::{REPLACES, REPLACES_BY_SPAWNER};
 const SPAWNER: &str = "spawner";
 
 /// Variables that describe this process alone.
-const OWN: [&str; 6] = [
+pub(crate) const OWN: [&str; 6] = [
     REPLACES,
     REPLACES_BY_SPAWNER,
     "LISTEN_FDS",

@@ -8,11 +8,11 @@ use galgo_service::{
     log::{Level, Logs},
     phase::Phase,
 };
-use galgo_spawn::{Outside, trusted_path::last_looked_for};
+use galgo_spawn::Outside;
 use rustix::process::Signal as Sent;
 use tokio::{
     sync::{oneshot, watch},
-    time::{Timeout, sleep, timeout},
+    time::{sleep, timeout},
 };
 
 use super::{
@@ -26,6 +26,7 @@ use super::{
 use crate::{
     config::Config,
     notify::{Notify, Watchdog},
+    reading::{Load, read_in_time},
     serve::invocation::Invocation,
     sockets::{handover::HandoverSocket, inherited::Predecessor},
 };
@@ -54,14 +55,8 @@ pub(super) enum EndReason {
 /// Time limit for the event loops to leave the listeners to another process.
 const LEAVE: Duration = Duration::from_secs(1);
 
-/// Time limit for a thread to read the configuration, and the files and folders that it names.
-const READ: Duration = Duration::from_secs(5);
-
-/// Reads the configuration.
-pub(super) type Load = dyn Fn() -> Result<Config, String> + Send + Sync;
-
 /// The result of a thread that reads the configuration.
-type Reading = Pin<Box<Timeout<oneshot::Receiver<Result<Config, String>>>>>;
+type Reading = oneshot::Receiver<Result<Config, String>>;
 
 /// Time limit for the end after a second signal.
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -150,8 +145,8 @@ impl Life {
         self.notify.report_reloading("reading the configuration");
         let (load, (tell, config)) = (load.clone(), oneshot::channel());
         let reads = std::thread::Builder::new().name("reload".into());
-        match reads.spawn(move || drop(tell.send(load()))) {
-            Ok(_) => way.config = Some(Box::pin(timeout(READ, config))),
+        match reads.spawn(move || drop(tell.send(read_in_time(&load)))) {
+            Ok(_) => way.config = Some(config),
             Err(e) => {
                 self.log_kept_config(&format!(
                     "cannot start a thread to read the configuration: {e}"
@@ -416,15 +411,7 @@ async fn is_read(config: &mut Option<Reading>) -> Result<Config, String> {
     };
     let read = reading.await;
     *config = None;
-    match read {
-        Ok(Ok(read)) => read,
-        Ok(Err(_)) => Err("the thread that reads the configuration has ended".into()),
-        Err(_) => Err(format!(
-            "the configuration was not read within {} s, because a file system does not answer: the last path that was looked up is {}",
-            READ.as_secs(),
-            last_looked_for().display()
-        )),
-    }
+    read.unwrap_or_else(|_| Err("the thread that reads the configuration has ended".into()))
 }
 
 /// Returns the value that was sent, once; `None`: the sender was dropped. Waits for ever if there is no receiver.

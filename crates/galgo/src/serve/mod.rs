@@ -28,18 +28,20 @@ use rustix::process::DumpableBehavior;
 use tokio::{runtime::Runtime, sync::watch};
 
 pub use crate::serve::invocation::Invocation;
+pub(crate) use crate::serve::invocation::OWN;
 pub use crate::sockets::inherited::{Inherited, Passed, Predecessor};
 pub use crate::sockets::listening::Bound;
 pub use life::End;
 
 use crate::config::{self, Config};
 use crate::notify::Notify;
+use crate::reading::Load;
 use crate::sockets::{
     listening::{New, https_port},
     socket_file::SocketFile,
 };
 use event_loops::EventLoops;
-use life::{EndReason, Life, Load};
+use life::{EndReason, Life};
 use owners::Spawning;
 use pid_file::PidFile;
 use running::{CertificateServices, RunningServer};

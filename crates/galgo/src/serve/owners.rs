@@ -20,6 +20,7 @@ use tokio::{io::Interest, sync::oneshot};
 use crate::{
     config::Config,
     config_check::host::remit_of,
+    reading::{Load, read_in_time},
     serve::invocation::{Invocation, NextProcess},
     sockets::inherited::{PASSED_TO_FIRST, Passed, REPLACES_BY_SPAWNER},
 };
@@ -148,22 +149,19 @@ fn first_remit_place(config: &Config, wanted: impl Fn(&Remit) -> bool) -> Option
 ///
 /// # Errors
 /// A sentence for the operator.
-pub(crate) fn run_spawner(
-    program: Invocation,
-    load: impl Fn() -> Result<Config, String>,
-) -> Result<(), String> {
+pub(crate) fn run_spawner(program: Invocation, load: Arc<Load>) -> Result<(), String> {
     spawner::run_spawner(galgo_spawn::take_spawner_socket()?, Galgo { program, load })
 }
 
 /// The spawner's callbacks.
-struct Galgo<L> {
+struct Galgo {
     program: Invocation,
-    load: L,
+    load: Arc<Load>,
 }
 
-impl<L: Fn() -> Result<Config, String>> SpawnerBackend for Galgo<L> {
+impl SpawnerBackend for Galgo {
     fn read_remits(&mut self) -> Result<Vec<Arc<Remit>>, String> {
-        let config = (self.load)()?;
+        let config = read_in_time(&self.load)?;
         Ok(config.remits().map(|(_, remit)| remit.clone()).collect())
     }
 

@@ -9,7 +9,7 @@ use std::{
 
 use galgo_io::off_loop::off_loop;
 use galgo_service::lock::lock;
-use galgo_spawn::{FileId, trusted_path};
+use galgo_spawn::{FileId, hanging::look_at, trusted_path};
 use rustix::fs::{fstat, stat};
 
 use crate::{
@@ -119,11 +119,12 @@ impl UsersFile {
     pub fn open(path: &Path) -> io::Result<Self> {
         let (id, users) = read(path)?;
         let found = trusted_path::resolve(path)?;
-        let may_hang = found.bound.is_some() || !is_local(&found.file)?;
-        let owner = u64::from(fstat(&found.file)?.st_uid);
+        let is_local = || Ok((is_local(&found.file)?, fstat(&found.file)?.st_uid));
+        let (is_local, owner) = look_at(path, is_local)?;
+        let may_hang = found.bound.is_some() || !is_local;
         Ok(Self {
             path: path.to_owned(),
-            waits: may_hang.then_some(owner),
+            waits: may_hang.then_some(owner.into()),
             read: Mutex::new((id, id.has_settled(), users)),
         })
     }
@@ -188,11 +189,14 @@ impl UsersFile {
 
 fn read(path: &Path) -> io::Result<(FileId, Arc<Users>)> {
     let file = trusted_path::read(path)?;
-    let id = FileId::from_stat(&fstat(&file)?);
     let mut text = Vec::new();
-    if file.take(MOST + 1).read_to_end(&mut text)? as u64 > MOST {
-        return Err(io::Error::other("is larger than 16M"));
-    }
+    let id = look_at(path, || {
+        let id = FileId::from_stat(&fstat(&file)?);
+        if file.take(MOST + 1).read_to_end(&mut text)? as u64 > MOST {
+            return Err(io::Error::other("is larger than 16M"));
+        }
+        Ok(id)
+    })?;
     let text = String::from_utf8(text).map_err(|_| io::Error::other("is not UTF-8"))?;
     Ok((id, Arc::new(Users::parse(&text))))
 }

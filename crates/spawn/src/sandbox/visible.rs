@@ -6,7 +6,7 @@
 use super::confinement::{DEVICES, SETTINGS, SYSTEM};
 use crate::{
     domain::{self, AccessRights},
-    trusted_path::resolve,
+    trusted_path::{canonicalize, resolve},
 };
 use rustix::{
     fs::{Stat, fstat, stat},
@@ -77,7 +77,7 @@ impl VisibleFiles {
     /// it counts, because a file would be made there. The domain does not hide files that the user of this process cannot reach
     /// anyway.
     pub fn denies_access(&self, path: &Path, access: FileAccess) -> bool {
-        let real = path.ancestors().find_map(|path| match path.canonicalize() {
+        let real = path.ancestors().find_map(|path| match canonicalize(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             found => Some(found),
         });
