@@ -9,7 +9,7 @@ use galgo_handlers::{
         rewrite::{Rewrites, Rewritten},
         tries::{Tried, Tries},
     },
-    variables::REDIRECT_STATUS,
+    variables::{REDIRECT_STATUS, REDIRECT_URL},
 };
 use galgo_proto::{
     h1::{ALLOW, Head},
@@ -139,7 +139,7 @@ pub(crate) fn reset_variables(cx: &Passage<'_>, request: &mut Request<'_>, head:
     let asked = request.head.target.path();
     if asked != head.target.path() {
         let asked = asked.to_vec();
-        request.granted.push(("REDIRECT_URL".to_owned(), asked));
+        request.granted.push((REDIRECT_URL.to_owned(), asked));
     }
     if let Some(status) = cx.page_of {
         let status = status.to_string().into_bytes();

@@ -71,6 +71,8 @@ fn put_server_variables(path: &str, redirect_status: &[u8], sink: &mut impl Sink
 
 /// The status of the response whose error page is made.
 pub const REDIRECT_STATUS: &str = "REDIRECT_STATUS";
+/// The path that the client asked for, if another path answers.
+pub const REDIRECT_URL: &str = "REDIRECT_URL";
 
 /// Variables that an authorizer may set, although they are otherwise computed.
 pub(crate) const USER: [&str; 2] = ["REMOTE_USER", "AUTH_TYPE"];
@@ -91,7 +93,10 @@ pub(crate) fn put_variables(
     for (name, value) in known.env.iter().filter(|(name, _)| !is_granted(name)) {
         sink.put_variable(name.as_bytes(), value.as_bytes());
     }
-    for (name, value) in granted.iter().filter(|(name, _)| name != REDIRECT_STATUS) {
+    // Beside REDIRECT_URL, PHP takes the file that PATH_TRANSLATED names for its script, whatever SCRIPT_FILENAME says.
+    let is_withheld =
+        |name: &str| name == REDIRECT_STATUS || name == REDIRECT_URL && !known.path_info.is_empty();
+    for (name, value) in granted.iter().filter(|(name, _)| !is_withheld(name)) {
         sink.put_variable(name.as_bytes(), value);
     }
     let link = request.link;

@@ -322,3 +322,37 @@ fn missing_script_is_not_found() {
     let server = serve("<?php echo 1;");
     curl(&[&server.url("/cgi-bin/sub/nothing.php")]).is(404);
 }
+
+/// Beside REDIRECT_URL, PHP would take the file of PATH_TRANSLATED for its script, and show a file that has no PHP in it.
+#[test]
+fn a_path_behind_a_script_is_never_its_source() {
+    let run = needed("/usr/bin/php-cgi");
+    let front =
+        "files = \"site\"\ncgi_names = [\"*.php\"]\ntry = [\"{path}\", \"/index.php{path}\"]\n";
+    let page = "[errors]\n404 = \"/php/index.php/.env\"\n[[route]]\npath = \"/\"\nfiles = \"empty\"\n[[route]]\npath = \"/php/\"\n";
+    let worker = format!("{page}fastcgi = {{ run = [{run:?}] }}\nroot = \"site\"\n");
+    for (routes, path) in [
+        (&*format!("[[route]]\npath = \"/\"\n{front}"), "/.env"),
+        (
+            &format!("[[route]]\npath = \"/\"\nstart = \"warm\"\n{front}"),
+            "/.env",
+        ),
+        (&format!("{page}cgi = \"site\"\n"), "/none"),
+        (&worker, "/none"),
+    ] {
+        let site = new_site();
+        site.write("empty/page", "");
+        site.write("site/.env", "SECRET");
+        site.write(
+            "site/index.php",
+            "<?php echo 'info ', $_SERVER['PATH_INFO'];",
+        );
+        let interpreters = format!("[interpreters]\n\".php\" = {run:?}\n");
+        let server = site.config(&[&interpreters, routes].concat()).start();
+        // The later requests are to a warm program.
+        for _ in 0..3 {
+            let said = curl(&[&server.url(path)]).text();
+            assert_eq!(said, "info /.env", "{routes}: {}", server.errors());
+        }
+    }
+}
