@@ -1,7 +1,9 @@
 // A server under an attacker's control: speaks with the spawner over the server's own socket. Whoever may look into the server can
-// take it: orders PID SOCKET DIGEST helpers COUNT UID..., or orders PID SOCKET DIGEST flood COUNT
+// take it: orders PID SOCKET DIGEST helpers COUNT UID..., or orders PID SOCKET DIGEST flood COUNT, or orders PID SOCKET DIGEST open COUNT PATH, which
+// attaches the open file to its orders.
 // Prints what came of it, and keeps the helpers until its standard input ends.
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +13,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-static int spawner;
+static int spawner, attached = -1;
 static unsigned char digest[8];
 
 // The number of the order, a deadline that never passes, and the order: its kind, the user, the digest of the route.
@@ -22,7 +24,17 @@ static int ask(uint32_t number, uint32_t kind, uint32_t uid) {
     memcpy(order + 12, &kind, 4);
     memcpy(order + 16, &uid, 4);
     memcpy(order + 20, digest, 8);
-    return send(spawner, order, sizeof order, MSG_NOSIGNAL);
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(sizeof attached)];
+    } control = {.head = {CMSG_LEN(sizeof attached), SOL_SOCKET, SCM_RIGHTS}};
+    struct iovec iov = {order, sizeof order};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+    if (attached >= 0) {
+        memcpy(CMSG_DATA(&control.head), &attached, sizeof attached);
+        message.msg_control = &control, message.msg_controllen = sizeof control;
+    }
+    return sendmsg(spawner, &message, MSG_NOSIGNAL);
 }
 
 // Reads an answer. The letter that it begins with; 0: none came in time.
@@ -54,7 +66,9 @@ int main(int argc, char **argv) {
     setsockopt(spawner, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     setsockopt(spawner, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){10, 0}, sizeof patience);
     int count = atoi(argv[5]), done = 0;
-    if (strcmp(argv[4], "flood") == 0) {
+    if (strcmp(argv[4], "open") == 0 && (attached = open(argv[6], O_RDONLY)) < 0)
+        return perror(argv[6]), 3;
+    if (strcmp(argv[4], "helpers") != 0) {
         while (done < count && ask(done, 99, 0) > 0)
             done++;
     } else {

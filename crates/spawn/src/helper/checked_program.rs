@@ -87,6 +87,11 @@ impl CheckedProgram {
             format!("the variable {name} may not be set: name it in `env` of the route")
         };
         let mut env = remit.build_environment(&order.env).map_err(refused)?;
+        let has = |name: &[u8]| order.env.iter().any(|(known, _)| known == name);
+        if has(b"REDIRECT_URL") && (has(b"PATH_INFO") || has(b"PATH_TRANSLATED")) {
+            // PHP would run the file that PATH_TRANSLATED names.
+            return Err("REDIRECT_URL may not be set beside PATH_INFO".into());
+        }
         let is_word = |arg: &CString| !matches!(arg.as_bytes(), [] | [b'-', ..]);
         let worker = remit.terms.worker.as_deref();
         if worker.is_some() && order.env.iter().next().is_some() {
@@ -116,6 +121,10 @@ impl CheckedProgram {
                 let own: Vec<_> = own
                     .collect::<Result<_, _>>()
                     .map_err(|_| "an argument holds a NUL".to_owned())?;
+                if worker.is_none() {
+                    // So for a script that names php-cgi in its first line.
+                    env.set_variable(b"SCRIPT_FILENAME", order.program.as_bytes());
+                }
                 let program = std::iter::once(&order.program);
                 let all = program.chain(&own).chain(&order.args);
                 (file, all.cloned().collect())

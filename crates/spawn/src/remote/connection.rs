@@ -12,7 +12,10 @@ use crate::remote::{
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    net::{RecvFlags, SendFlags, sockopt::set_socket_send_buffer_size},
+    net::{
+        AddressFamily, RawAddressFamily, RecvFlags, SendFlags, getpeername,
+        sockopt::set_socket_send_buffer_size,
+    },
 };
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -161,6 +164,16 @@ impl HelperLink {
     }
 }
 
+/// Whether a socket is connected to one without a name. A service that has a name could take reports for words of the user.
+fn is_of_pair(socket: &OwnedFd) -> bool {
+    let peer = getpeername(socket).ok().flatten();
+    // Without a name, the address is the family alone.
+    peer.is_some_and(|peer| {
+        peer.address_family() == AddressFamily::UNIX
+            && peer.addr_len() as usize == size_of::<RawAddressFamily>()
+    })
+}
+
 /// Whether the other side has closed its socket.
 fn has_hung_up(socket: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::empty())];
@@ -273,10 +286,8 @@ impl IdleEnds {
         let (number, order) = message.split_first_chunk()?;
         let number = u64::from_ne_bytes(*number);
         let end = if fds.len() > N {
-            HelperEnd {
-                number,
-                socket: fds.pop()?,
-            }
+            let socket = fds.pop().filter(is_of_pair)?;
+            HelperEnd { number, socket }
         } else {
             let at = self.0.iter().position(|end| end.number == number)?;
             self.0.swap_remove(at)

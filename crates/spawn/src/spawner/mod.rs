@@ -25,7 +25,7 @@ use crate::{
     owners::{Layout, Remit, cgroups::Cgroups, coded},
     remote::{
         deadline::{Deadline, to_timespec},
-        message::{Order, OrderAnswer, receive_message},
+        message::{Order, OrderAnswer},
         shortage::{is_short, pause_for_shortage},
     },
     sandbox::kernel,
@@ -40,7 +40,7 @@ use crate::{
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    net::RecvFlags,
+    net::{RecvFlags, recv},
     process::{
         DumpableBehavior, Pid, Signal, getpid, getppid, kill_process, set_child_subreaper,
         set_dumpable_behavior,
@@ -161,16 +161,16 @@ impl SpawnerProcess {
 
     /// Takes one order. Returns whether the server is still there.
     fn handle_order(&mut self, host: &mut impl SpawnerBackend) -> bool {
-        // A longer message is no order, but is answered all the same.
+        // A longer message is no order, but is answered. No descriptors are taken: to close one may take for ever (FUSE).
         let mut buffer = [0; Order::NUMBERED + 1];
-        let n = match receive_message(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
+        let n = match recv(&self.socket, &mut buffer, RecvFlags::DONTWAIT) {
             Err(Errno::INTR | Errno::AGAIN) => return true,
             Err(e) if is_short(e) => {
                 pause_for_shortage();
                 return true;
             }
             Err(_) | Ok((0, _)) => return false,
-            Ok((n, _)) => n.min(buffer.len()),
+            Ok((n, _)) => n,
         };
         let order = Order::decode_numbered(&buffer[..n]);
         // Skip an order that the server no longer waits for.

@@ -77,16 +77,19 @@ fn pair() -> (OwnedFd, OwnedFd) {
 impl Spawner {
     fn start() -> Self {
         let echo = "#!/bin/sh\necho \"$(id -u) $PATH $FOO $LD_PRELOAD $HTTP_X$*\"\n";
+        let named = "#!/bin/sh\necho \"$SCRIPT_FILENAME $REDIRECT_URL\"\n";
         let says = "os.getuid(), os.environ['PATH'], os.environ['FOO'], os.environ.get('HTTP_X')";
         let loaded = crate::warm::python("import os", says);
         let site = site()
             .file("games/echo", echo, 0o755)
             .file("games/loaded", loaded, 0o755)
+            .file("games/named", named, 0o755)
             .file("www/a.example/cgi-bin/echo", echo, 0o755)
             .file("temporary/.keep", "", 0o644)
             .file("data/note", "x", 0o644);
         own(&site, "games/echo", GAMES);
         own(&site, "games/loaded", GAMES);
+        own(&site, "games/named", GAMES);
         mode(&site, "temporary", 0o1777);
         let site = written(site, CONFIG);
         let (socket, theirs) = pair();
@@ -302,12 +305,38 @@ fn a_helper_starts_what_is_configured_only() {
         (0, &[&echo, b"HTTP_PROXY=evil"], "may not be set"),
         (0, &[&echo, b"=x"], "closed"),
         (0, &[&echo, b"HTTP_X=1", b"HTTP_X=2"], "closed"),
+        (
+            0,
+            &[&echo, b"REDIRECT_URL=/x", b"PATH_INFO=/y"],
+            "may not be set",
+        ),
+        (
+            0,
+            &[
+                &echo,
+                b"PATH_TRANSLATED=/proc/self/fd/0",
+                b"REDIRECT_URL=/x",
+            ],
+            "may not be set",
+        ),
         (1, &[&echo, b"word"], "takes no arguments"),
         (2, &[&echo, b"word"], "closed"),
     ] {
         let (report, said) = start(&helper, args, strings);
         assert!(report.contains(why) && said.is_empty(), "{report} {said}");
     }
+    // PHP runs the file of this variable.
+    let named = spawner.path("games/named");
+    let (_, said) = start(
+        &helper,
+        0,
+        &[
+            &named,
+            b"SCRIPT_FILENAME=/proc/self/fd/0",
+            b"REDIRECT_URL=/x",
+        ],
+    );
+    assert_eq!(said.as_bytes(), [&named[..], b" /x\n"].concat());
     // A file of root, started for another user.
     let nobodys = spawner.helper(NOBODY, 1).unwrap();
     let (report, said) = start(&nobodys, 0, &[&spawner.path("own/root")]);
