@@ -32,6 +32,7 @@ use crate::{
     programs::{self, FileState, Seen, Severity},
     reading::look_first,
     run::warm::WarmLoader,
+    serve::owners::Spawning,
 };
 
 /// Checks the configuration and all programs.
@@ -53,9 +54,11 @@ pub(super) fn check_site(site: &SiteArgs) -> Result<ExitCode, String> {
                 .transpose()?;
             // Root may read certificates that the server's user may not.
             let certificates = certificates::describe_certificates(&config);
+            let spawning = report.start_spawner(&config, site.config_file().as_deref());
             identity::assume_identity(&config)?;
             let tracer = UrlTracer::new(config)?;
-            report.loader = loaded.map(WarmLoader::new).transpose()?;
+            let loader = |config| WarmLoader::new(config, spawning.as_ref());
+            report.loader = loaded.map(loader).transpose()?;
             let done = report.check_config(&tracer, &certificates);
             done.and_then(|()| report.print_summary())
         }
@@ -81,14 +84,11 @@ struct CheckReport<W> {
     exposed: BTreeSet<(PathBuf, String)>,
 }
 
-/// Returns whether any program of the server's own user starts warm.
+/// Returns whether any program starts warm.
 fn starts_warm(config: &Config) -> bool {
     let is_warm = |options: &CgiOptions| options.start != StartMode::Cold;
-    let of_route = |cgi: &Arc<Cgi>| is_warm(&cgi.options) && cgi.remit.is_none();
-    let hosts = config.sites.as_ref().filter(|sites| sites.remit.is_none());
-    let mut routes = config.routes.iter();
-    routes.any(|route| route.programs().is_some_and(of_route))
-        || hosts.is_some() && is_warm(&config.options)
+    let mut programs = config.routes.iter().filter_map(|route| route.programs());
+    programs.any(|cgi| is_warm(&cgi.options)) || config.sites.is_some() && is_warm(&config.options)
 }
 
 #[derive(Debug, Default)]
@@ -103,6 +103,19 @@ struct Counts {
 }
 
 impl<W: Write> CheckReport<W> {
+    /// Starts what starts programs as other users. A failure is a finding, because the server would not start either.
+    fn start_spawner(&mut self, config: &Config, file: Option<&Path>) -> Option<Spawning> {
+        let (verdict, why) = match Spawning::start_for_command(config, file) {
+            // An operator without root's rights may check what a service starts as root.
+            Ok(None) => (Severity::Warns, Spawning::missing_root(config)?),
+            Ok(spawning) => return spawning,
+            Err(why) => (Severity::Fails, why),
+        };
+        // As above: a reader that closes the pipe has read enough.
+        let _ = self.report_line(verdict, "configuration", &why);
+        None
+    }
+
     fn check_config(
         &mut self,
         tracer: &UrlTracer,
@@ -213,9 +226,9 @@ impl<W: Write> CheckReport<W> {
             self.counts.programs += usize::from(verdict != Severity::Note);
             self.count_verdict(verdict);
             let loads = verdict == Severity::Fine
-                && cgi.remit.is_none()
                 && route.programs().is_some_and(|own| Arc::ptr_eq(own, cgi));
-            let loader = self.loader.as_ref().filter(|_| loads);
+            let loader = self.loader.as_ref();
+            let loader = loader.filter(|loader| loads && loader.can_load(cgi));
             let load = || loader.and_then(|loader| loader.obstacle(route, cgi, &seen.url));
             let kept = describe_lifecycle(cgi, &seen, load);
             self.report_program(&seen, &kept)?;

@@ -16,7 +16,7 @@ use galgo_service::{
     phase::Phase,
     request::Request,
 };
-use galgo_spawn::{Spawner, sandbox::Prepared};
+use galgo_spawn::{Spawner, owners::Owners, sandbox::Prepared};
 use tokio::{
     runtime::{Builder, Runtime},
     sync::watch,
@@ -44,6 +44,9 @@ pub(crate) struct Caller {
     pub(super) phase: watch::Sender<Phase>,
 }
 
+/// What starts the programs of a command: the command itself, and helpers.
+pub(super) type ProgramSources = (Spawner, Option<Arc<Owners>>);
+
 /// Prepares to start the programs of a command. `prepared` is their strict sandbox, if there is one. This process enters that
 /// sandbox, too.
 pub(super) fn confined_spawner(
@@ -65,11 +68,11 @@ fn preparing(e: io::Error) -> String {
 }
 
 impl Caller {
-    /// Makes a caller whose handlers log to `errors` and keep no access log. `spawner` makes the spawner of its programs.
+    /// Makes a caller whose handlers log to `errors` and keep no access log. `spawner` makes the spawners of its programs.
     pub(super) fn new(
         mut config: Config,
         errors: LogTo,
-        spawner: impl FnOnce(&Config) -> Result<Spawner, String>,
+        spawner: impl FnOnce(&Config) -> Result<ProgramSources, String>,
     ) -> Result<Self, String> {
         config.log.access = None;
         config.log.own.clear();
@@ -82,7 +85,7 @@ impl Caller {
         let site = Site::for_command(config, &logs);
         Ok(Self {
             dispatch: Dispatch {
-                resources: Resources::new(0, (spawner, None), null, errors, templates, serving),
+                resources: Resources::new(0, spawner, null, errors, templates, serving),
                 settings: Arc::new(site.front_settings(1, None)),
                 site: Arc::new(site),
                 trace: None,
@@ -121,12 +124,14 @@ pub(crate) struct BlockingCaller {
 impl BlockingCaller {
     /// Makes a caller that starts no program.
     pub(crate) fn new(config: Config) -> Result<Self, String> {
-        Self::with_spawner(config, |_| Spawner::direct().map_err(preparing))
+        Self::with_spawner(config, |_| {
+            Ok((Spawner::direct().map_err(preparing)?, None))
+        })
     }
 
     pub(super) fn with_spawner(
         config: Config,
-        spawner: impl FnOnce(&Config) -> Result<Spawner, String>,
+        spawner: impl FnOnce(&Config) -> Result<ProgramSources, String>,
     ) -> Result<Self, String> {
         let (runtime, local) = (event_loop()?, LocalSet::new());
         let entered = runtime.enter();

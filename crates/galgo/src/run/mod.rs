@@ -93,11 +93,13 @@ async fn answer_request(
     prepared: Option<Prepared>,
     signals: &mut CommandSignals,
 ) -> Result<u8, String> {
-    let ProgramPlace { mut config, route } = place;
+    let ProgramPlace {
+        mut config, route, ..
+    } = place;
     // On a warm route, wait until the program is loaded, because most requests to a server find it loaded.
     config.templates.wait = true;
     let caller = Caller::new(config, LogTo::Stderr, |config| {
-        confined_spawner(config, prepared)
+        Ok((confined_spawner(config, prepared)?, None))
     })?;
     let printer = Printer::new(args.output == Show::Body, args.time);
     let code = tokio::select! {

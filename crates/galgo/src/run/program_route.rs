@@ -14,6 +14,8 @@ use crate::config::{Cgi, CgiRoot, Config, Handler, Route};
 #[derive(Debug)]
 pub(super) struct ProgramPlace {
     pub(super) config: Config,
+    /// The configuration's file, if it has one.
+    pub(super) file: Option<PathBuf>,
     pub(super) route: Owner,
 }
 
@@ -36,7 +38,12 @@ impl ProgramPlace {
                 let (named, file) = (words::escape_path(named), words::escape_path(&file));
                 format!("no `cgi` route of {named} holds {file}: add one, or omit --config")
             })?;
-            return Ok(Self { config, route });
+            let file = Some(named.to_owned());
+            return Ok(Self {
+                config,
+                file,
+                route,
+            });
         }
         for (folder, child) in file.ancestors().skip(1).zip(file.ancestors()) {
             let own = folder.join("galgo.toml");
@@ -48,7 +55,12 @@ impl ProgramPlace {
             };
             let config = config.map_err(|e| e.to_string())?;
             if let Some(route) = owning_route(&config, &file) {
-                return Ok(Self { config, route });
+                let file = Some(own).filter(|own| own.is_file());
+                return Ok(Self {
+                    config,
+                    file,
+                    route,
+                });
             }
         }
         build_lone_site(&file)
@@ -139,5 +151,9 @@ fn build_lone_site(file: &Path) -> Result<ProgramPlace, String> {
         ..Config::default()
     };
     let route = Owner { route, cgi, url };
-    Ok(ProgramPlace { config, route })
+    Ok(ProgramPlace {
+        config,
+        file: None,
+        route,
+    })
 }

@@ -64,6 +64,15 @@ impl Invocation {
         }
     }
 
+    /// Returns the invocation of a server with this configuration file.
+    pub(crate) fn with_config(file: &Path) -> Self {
+        let mut own = Self::of_this_process();
+        own.args.truncate(1);
+        own.args
+            .extend(["serve".into(), "--config".into(), file.into()]);
+        own
+    }
+
     /// Returns the invocation of the server whose spawner this process is. Only the command differs; all other arguments, the
     /// variables and the working directory are the same.
     pub fn of_spawner() -> Self {

@@ -304,9 +304,11 @@ fn settle(spawner: &mut Direct, config: &Config) {
     spawner.set_orphaned(Some(rustix::process::Signal::KILL.as_raw()));
 }
 
-/// Becomes a user for good. Only root can do that; the error tells other users so.
+/// Becomes a user for good, and stays closed to other processes of that user. Only root can do that; the error tells other
+/// users so.
 pub(crate) fn become_user(identity: &config::Identity) -> Result<(), String> {
-    become_by(identity, config::Identity::assume)
+    become_by(identity, config::Identity::assume)?;
+    close_memory()
 }
 
 fn become_by(

@@ -30,9 +30,9 @@ pub(super) type SpawnerRead = oneshot::Receiver<Result<(), String>>;
 
 /// The spawner's process, and the handle that sends requests to it.
 #[derive(Debug)]
-pub(super) struct Spawning {
+pub(crate) struct Spawning {
     child: Child,
-    pub(super) owners: Arc<Owners>,
+    pub(crate) owners: Arc<Owners>,
     /// The spawner runs as root.
     root: bool,
 }
@@ -50,11 +50,8 @@ impl Spawning {
         if first_remit_place(config, |_| true).is_none() {
             return Ok(None);
         }
-        let others = first_remit_place(config, Remit::runs_as_others);
-        if let (Some(path), 1..) = (others, effective_uid()) {
-            return Err(format!(
-                "{path}: `user` needs root: only root can start programs as another user. Start with sudo, or delete `user`"
-            ));
+        if let Some(why) = Self::missing_root(config) {
+            return Err(why);
         }
         let words =
             |e| format!("cannot start the spawner, which starts programs of other users: {e}");
@@ -72,6 +69,33 @@ impl Spawning {
             owners,
             root,
         }))
+    }
+
+    /// Starts the spawner of a command that starts programs as the server with this configuration file would. There is none
+    /// if this user may not have one.
+    ///
+    /// # Errors
+    /// The sentence with which the server refuses to start.
+    pub(crate) fn start_for_command(
+        config: &Config,
+        file: Option<&Path>,
+    ) -> Result<Option<Self>, String> {
+        match file.filter(|_| Self::missing_root(config).is_none()) {
+            Some(file) => {
+                let program = Invocation::with_config(file);
+                Self::start_spawner(config, &program, &Passed::default())
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Says why this user cannot start the programs of other users that the configuration names.
+    pub(crate) fn missing_root(config: &Config) -> Option<String> {
+        let others = first_remit_place(config, Remit::runs_as_others);
+        let path = others.filter(|_| effective_uid() != 0)?;
+        Some(format!(
+            "{path}: `user` needs root: only root can start programs as another user. Start with sudo, or delete `user`"
+        ))
     }
 
     /// Returns the spawner's process.

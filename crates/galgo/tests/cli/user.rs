@@ -222,3 +222,40 @@ fn passwords_that_the_user_cannot_read_are_named() {
     assert!(!said.contains("warning"), "{said}");
     assert_eq!(site.galgo(&["check"]).code, 0);
 }
+
+/// If root is to start programs as the configuration says, and other users can change it, the server does not start.
+#[test]
+fn check_refuses_what_the_spawner_refuses() {
+    assert!(is_root(), "this test needs root");
+    let site = new_site();
+    site.sh("who", "");
+    site.write(
+        "galgo.toml",
+        "user = 'nobody'\n[[route]]\npath = '/'\ncgi = 'cgi-bin'\nuser = 'games'\n",
+    );
+    assert_eq!(site.galgo(&["check"]).code, 0);
+    let config = site.path("galgo.toml");
+    std::os::unix::fs::chown(&config, Some(65534), None).unwrap();
+    let says =
+        "users other than root can change ./galgo.toml, and root starts programs as this file says";
+    for args in [
+        &["check"][..],
+        &["check", "--warm"],
+        &["serve", "-l", "127.0.0.1:0"],
+    ] {
+        let done = site.galgo(args);
+        assert!(
+            format!("{}{}", done.out, done.err).contains(says),
+            "{done:?}"
+        );
+        assert_eq!(done.code, 1, "{done:?}");
+    }
+    // An operator may check, without root's rights, what a service starts as root.
+    std::os::unix::fs::chown(&config, Some(0), None).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    command.args([GALGO, "check"]).current_dir(site.path(""));
+    let done: galgo_testkit::Done = command.output().unwrap().into();
+    done.has_out("warn  configuration: /: `user` needs root: ");
+    assert_eq!(done.code, 0, "{done:?}");
+}

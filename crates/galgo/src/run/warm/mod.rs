@@ -25,10 +25,11 @@ use crate::{
     described::shorten_path,
     programs,
     run::{
-        caller::{BlockingCaller, Caller, confined_spawner, event_loop},
+        caller::{BlockingCaller, Caller, ProgramSources, confined_spawner, event_loop},
         program_route::{Owner, ProgramPlace},
         signals::{CommandSignals, INTERRUPTED},
     },
+    serve::owners::Spawning,
 };
 use findings::{Findings, Rounds};
 use pair::{LONGEST, ProgramPair, TRIAL, Uncompared};
@@ -55,10 +56,15 @@ struct Candidate {
 /// Compares one program, or all programs of a site.
 pub(crate) fn check_programs(site: &SiteArgs, program: Option<&Path>) -> Result<ExitCode, String> {
     let place = program.map(|p| ProgramPlace::locate(p, site.config.as_deref()));
-    let (mut config, one) = match place.transpose()? {
-        Some(ProgramPlace { config, route }) => (config, Some(route)),
-        None => (site.load_config()?, None),
+    let (mut config, file, one) = match place.transpose()? {
+        Some(ProgramPlace {
+            config,
+            file,
+            route,
+        }) => (config, file, Some(route)),
+        None => (site.load_config()?, site.config_file(), None),
     };
+    let spawning = Spawning::start_for_command(&config, file.as_deref())?;
     identity::assume_identity(&config)?;
     let candidates = match one {
         Some(owner) => vec![Candidate {
@@ -73,7 +79,7 @@ pub(crate) fn check_programs(site: &SiteArgs, program: Option<&Path>) -> Result<
     let _entered = runtime.enter();
     let mut signals = CommandSignals::register()?;
     let caller = Caller::new(config, LogTo::File("/dev/null".into()), |config| {
-        confined_spawner(config, None)
+        program_sources(config, spawning.as_ref())
     })?;
     let wrong = local.block_on(&runtime, async {
         tokio::select! {
@@ -90,15 +96,32 @@ pub(crate) fn check_programs(site: &SiteArgs, program: Option<&Path>) -> Result<
     })
 }
 
+/// Makes what starts the programs: this process, and the helpers of `spawning`.
+fn program_sources(config: &Config, spawning: Option<&Spawning>) -> Result<ProgramSources, String> {
+    let owners = spawning.map(|spawning| spawning.owners.clone());
+    Ok((confined_spawner(config, None)?, owners))
+}
+
 /// Loads programs as the server does, without a request.
-pub(crate) struct WarmLoader(BlockingCaller);
+pub(crate) struct WarmLoader {
+    caller: BlockingCaller,
+    has_helpers: bool,
+}
 
 impl WarmLoader {
     /// Makes a loader for the programs of this configuration.
-    pub(crate) fn new(mut config: Config) -> Result<Self, String> {
+    pub(crate) fn new(mut config: Config, spawning: Option<&Spawning>) -> Result<Self, String> {
         config.templates.wait = true;
-        let spawner = |config: &Config| confined_spawner(config, None);
-        BlockingCaller::with_spawner(config, spawner).map(Self)
+        let sources = |config: &Config| program_sources(config, spawning);
+        Ok(Self {
+            caller: BlockingCaller::with_spawner(config, sources)?,
+            has_helpers: spawning.is_some(),
+        })
+    }
+
+    /// Whether this user may load the programs of the route.
+    pub(crate) fn can_load(&self, cgi: &Cgi) -> bool {
+        self.has_helpers || cgi.remit.is_none()
     }
 
     /// Returns why a program stays cold; `None` if it starts warm.
@@ -115,13 +138,13 @@ impl WarmLoader {
         };
         let pair = ProgramPair::from_owner(&owner);
         let load = async {
-            match pair?.load_template(&self.0.caller).await {
+            match pair?.load_template(&self.caller.caller).await {
                 Ok(obstacle) => Ok(obstacle),
                 Err(Uncompared::Cold(why) | Uncompared::Fails(why)) => Ok(Some(why)),
                 Err(Uncompared::Endless | Uncompared::Late) => Ok(None),
             }
         };
-        let loaded: Result<_, String> = self.0.wait_for(load);
+        let loaded: Result<_, String> = self.caller.wait_for(load);
         loaded.unwrap_or_else(Some)
     }
 }

@@ -1,7 +1,7 @@
 //! `galgo check` of programs that start warm.
 
 use crate::scene::new_site;
-use galgo_testkit::{Done, Site, process::assert_gone};
+use galgo_testkit::{Done, Site, is_root, process::assert_gone};
 
 #[test]
 fn says_which_programs_start_warm() {
@@ -248,6 +248,62 @@ fn what_fails_is_said_and_what_stays_cold_is_not_run() {
             "{one:?}"
         );
     }
+}
+
+/// Helpers load and run the programs of other users and of strict sandboxes, as the server has them do.
+#[test]
+fn programs_of_helpers_are_tried_as_the_server_starts_them() {
+    assert!(is_root(), "this test needs root");
+    let site = new_site();
+    let who = "exit 1 if $< != 5;";
+    site.program("who.pl", &format!("#!/usr/bin/perl\n{HOW}{who}\n"));
+    site.program(
+        "early.pl",
+        &format!("#!/usr/bin/perl\nuse constant ASKED => $ENV{{HTTP_HOST}};\n{HOW}"),
+    );
+    let route = |path: &str, keys: &str| {
+        format!(
+            "[[route]]\npath = '{path}'\ncgi = 'cgi-bin'\nstart = 'warm'\nuser = 'games'\n{keys}\n"
+        )
+    };
+    let (plain, strict) = (route("/a/", ""), route("/b/", "sandbox = 'strict'"));
+    site.write("galgo.toml", format!("user = 'nobody'\n{plain}{strict}"));
+    let done = site.galgo(&["check"]);
+    let lines: Vec<_> = done.out.lines().collect();
+    for (line, says) in [
+        (
+            0,
+            "ok    cgi-bin/early.pl: starts cold, because it reads HTTP_HOST while loading",
+        ),
+        (
+            1,
+            "ok    cgi-bin/who.pl: starts warm; runs as games, sandbox = \"standard\"",
+        ),
+        (
+            2,
+            "ok    cgi-bin/early.pl: starts cold, because it reads HTTP_HOST while loading",
+        ),
+        (
+            3,
+            "ok    cgi-bin/who.pl: starts warm; runs as games, sandbox = \"strict\"",
+        ),
+    ] {
+        assert!(lines[line].starts_with(says), "{lines:#?}");
+    }
+    assert_eq!(done.code, 0, "{lines:#?}");
+    let mut command = site.command(&["check", "--warm"]);
+    command.env("GALGO_TEST_WAIT_FOR_TEMPLATES", "1");
+    let done: Done = command.output().unwrap().into();
+    let identical = |line: &&str| {
+        line.starts_with("cgi-bin/who.pl: cold ") && line.contains(" ms, identical; ")
+    };
+    assert_eq!(done.out.lines().filter(identical).count(), 2, "{done:?}");
+    let cold = "cgi-bin/early.pl: stays cold: it reads HTTP_HOST while loading";
+    assert_eq!(done.out.matches(cold).count(), 2, "{done:?}");
+    assert_eq!(done.code, 0);
+    let one = site.galgo(&["check", "--warm", "cgi-bin/who.pl"]);
+    one.has_out("cgi-bin/who.pl: cold ");
+    assert_eq!(one.code, 0, "{one:?}");
 }
 
 /// An endless program does not keep the others from being compared, and is ended.
