@@ -35,6 +35,11 @@ impl FileId {
         self.0[..2] == other.0[..2]
     }
 
+    /// Returns the number of the file system.
+    pub fn device(&self) -> i64 {
+        self.0[0]
+    }
+
     /// Returns the size in bytes.
     pub fn file_size(&self) -> i64 {
         self.0[2]

@@ -10,11 +10,11 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     thread,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use galgo_spawn::{FileId, Spawner, Status, lock::lock};
@@ -30,12 +30,17 @@ use crate::{
     host::{self, Beside, HostProgram},
     module::{self, ModuleInfo},
     no_code::{ModuleFault, NoCode, is_shortage},
-    runtime::runtime_state::{CompileJob, Runtime, TemporaryCache},
+    runtime::runtime_state::{CompileJob, Jobs, Runtime, TemporaryCache},
     wire::{Message, ModuleDigest, read_text},
 };
 
 /// Number of threads that have modules compiled: each compiling process uses all processors.
 const THREADS: usize = 2;
+/// A thread that reads a module for this long hangs, maybe for ever: another thread takes its place, for modules on other file
+/// systems.
+pub(super) const SLOW: Duration = Duration::from_secs(2);
+/// Threads that may hang so.
+const MOST_SLOW: usize = 64;
 /// Longest time for a compilation, including the wait for the processors.
 const PATIENCE: i64 = 2 * host::CPU.cast_signed();
 /// Limit of bytes in a message about a faulty module.
@@ -45,11 +50,33 @@ const SETTLE: Duration = Duration::from_millis(8);
 
 /// Compiles a waiting module next, because a request waits for it. No request waits for modules that a search has
 /// found.
-pub(super) fn hurry(runtime: &Runtime, file: &Path) {
-    let waiting = &mut lock(&runtime.jobs).waiting;
-    let at = waiting.iter().position(|job| job.file == file);
-    if let Some(job) = at.and_then(|at| waiting.remove(at)) {
-        waiting.push_front(job);
+pub(super) fn hurry(runtime: &Arc<Runtime>, file: &Path) {
+    let mut jobs = lock(&runtime.jobs);
+    let at = jobs.waiting.iter().position(|job| job.file == file);
+    if let Some(job) = at.and_then(|at| jobs.waiting.remove(at)) {
+        jobs.waiting.push_front(job);
+        start_thread(runtime, jobs);
+    }
+}
+
+impl Jobs {
+    /// Counts the threads that hang. `device`: only those on this file system.
+    fn count_slow(&self, device: Option<i64>) -> usize {
+        let is_slow = |(on, since): &&(i64, Instant)| {
+            since.elapsed() >= SLOW && device.is_none_or(|device| device == *on)
+        };
+        self.reads.iter().filter(is_slow).count()
+    }
+
+    fn begin_read(&mut self, job: &CompileJob) -> (i64, Instant) {
+        let read = (job.id.device(), Instant::now());
+        self.reads.push(read);
+        read
+    }
+
+    fn end_read(&mut self, read: (i64, Instant)) {
+        let at = self.reads.iter().position(|other| *other == read);
+        at.map(|at| self.reads.swap_remove(at));
     }
 }
 
@@ -57,7 +84,12 @@ pub(super) fn hurry(runtime: &Runtime, file: &Path) {
 pub(super) fn compile(runtime: &Arc<Runtime>, job: CompileJob) {
     let mut jobs = lock(&runtime.jobs);
     jobs.waiting.push_back(job);
-    if jobs.threads == THREADS {
+    start_thread(runtime, jobs);
+}
+
+fn start_thread(runtime: &Arc<Runtime>, mut jobs: MutexGuard<'_, Jobs>) {
+    let slow = jobs.count_slow(None);
+    if jobs.threads >= THREADS + slow.min(MOST_SLOW) {
         return;
     }
     let theirs = runtime.clone();
@@ -81,13 +113,24 @@ fn work(runtime: &Arc<Runtime>) {
     let mut spawner = None;
     loop {
         let mut jobs = lock(&runtime.jobs);
-        let Some(job) = jobs.waiting.pop_front() else {
+        // If this thread was slow, another has taken its place. Modules on a file system that hangs wait for the thread there.
+        let is_extra = jobs.threads > THREADS + jobs.count_slow(None);
+        let answers = |job: &CompileJob| jobs.count_slow(Some(job.id.device())) == 0;
+        let next = jobs.waiting.iter().position(answers).filter(|_| !is_extra);
+        let Some(job) = next.and_then(|at| jobs.waiting.remove(at)) else {
             jobs.threads -= 1;
             return;
         };
+        let mut read = jobs.begin_read(&job);
         drop(jobs);
-        let made = |file: &File, known: &_| made(runtime, known, file, &mut spawner);
+        let made = |file: &File, known: &_| {
+            lock(&runtime.jobs).end_read(read);
+            let made = made(runtime, known, file, &mut spawner);
+            read = lock(&runtime.jobs).begin_read(&job);
+            made
+        };
         let (id, made) = settled(&job.file, made);
+        lock(&runtime.jobs).end_read(read);
         report(runtime, &job.file, id.unwrap_or(job.id), &made);
     }
 }

@@ -15,6 +15,7 @@ use std::{
 };
 
 use galgo_spawn::{FileId, lock::lock};
+use tokio::time::timeout;
 
 use crate::runtime::runtime_state::CompileJob;
 pub use crate::runtime::runtime_state::{Runtime, RuntimeSettings};
@@ -59,7 +60,14 @@ impl Runtime {
             Err(pending) => {
                 compiler::hurry(self, file);
                 let given_up = |_| Err(NoCode::server_fault("its compilation was given up"));
-                pending.await.unwrap_or_else(given_up)
+                let mut pending = pending;
+                loop {
+                    match timeout(compiler::SLOW, &mut pending).await {
+                        Ok(made) => return made.unwrap_or_else(given_up),
+                        // The threads that compile may hang.
+                        Err(_) => compiler::hurry(self, file),
+                    }
+                }
             }
         }
     }

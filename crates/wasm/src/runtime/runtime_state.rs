@@ -14,6 +14,7 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock},
+    time::Instant,
 };
 
 use galgo_spawn::FileId;
@@ -89,11 +90,13 @@ pub(super) struct CompileJob {
     pub(super) id: FileId,
 }
 
-/// Modules that wait to be compiled, and the number of threads that compile.
+/// Modules that wait to be compiled, the number of threads that compile, and the file systems that these threads read from, with the
+/// time since when.
 #[derive(Default)]
 pub(super) struct Jobs {
     pub(super) waiting: VecDeque<CompileJob>,
     pub(super) threads: usize,
+    pub(super) reads: Vec<(i64, Instant)>,
 }
 
 /// The worker, and the supervisor that keeps it up.
