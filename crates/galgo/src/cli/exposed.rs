@@ -96,7 +96,10 @@ fn unusual(files: &Files, path: &Path, below: &Path) -> Option<&'static str> {
         let is_executable = |meta: std::fs::Metadata| meta.permissions().mode() & 0o111 != 0;
         path.metadata().is_ok_and(is_executable) && programs::begins(path, b"#!")
     };
-    doubtful(files, below).or_else(|| is_script().then_some("an executable script"))
+    let is_database = || below.extension().is_none() && programs::begins(path, b"SQLi");
+    doubtful(files, below)
+        .or_else(|| is_script().then_some("an executable script"))
+        .or_else(|| is_database().then_some("a SQLite database"))
 }
 
 /// Describes which files an .htaccess file denied to clients of Apache, and whether every client may read them here.
@@ -117,7 +120,9 @@ fn htaccess(path: &Path, all: &[PathBuf], is_public: impl Fn(&Path) -> bool) -> 
         let is_denied = denials.iter().any(|denial| denial.matches_name(&name));
         file.starts_with(folder) && is_denied && is_public(file)
     };
-    let public: Vec<_> = all.iter().filter(denied).collect();
+    let mut public: Vec<_> = all.iter().filter(denied).collect();
+    // A file that is no source may hold a secret. Files of the application itself lie above those of its libraries.
+    public.sort_by_key(|file| (is_source(file), file.components().count()));
     let what: Vec<_> = denials.iter().map(|denial| denial.words.as_str()).collect();
     let what = what.join(", ");
     if public.is_empty() {
@@ -203,13 +208,19 @@ fn is_denial(line: &str) -> bool {
     words == ["require", "all", "denied"] || words == ["deny", "from", "all"]
 }
 
+/// Extensions of programs.
+const SOURCES: [&str; 9] = ["php", "cgi", "pl", "py", "rb", "sh", "tcl", "lua", "phtml"];
+
+/// Returns whether a file is a program or a part of one, by its name.
+fn is_source(file: &Path) -> bool {
+    let extension = file.extension().and_then(OsStr::to_str);
+    extension.is_some_and(|extension| SOURCES.contains(&extension) || extension == "pm")
+}
+
 /// Describes a file that is rarely meant for the public, by its name below the folder of files.
 fn doubtful(files: &Files, path: &Path) -> Option<&'static str> {
     const ENDINGS: [(&[&str], &str); 3] = [
-        (
-            &["php", "cgi", "pl", "py", "rb", "sh", "tcl", "lua", "phtml"],
-            "the source of a program",
-        ),
+        (&SOURCES, "the source of a program"),
         (
             &[
                 "pem", "key", "p12", "pfx", "kdbx", "env", "htpasswd", "pgpass",
@@ -235,6 +246,9 @@ fn doubtful(files: &Files, path: &Path) -> Option<&'static str> {
     if name.starts_with("id_") && !name.contains('.') {
         return Some("named like a private key");
     }
+    if name.ends_with('~') {
+        return Some("named like a database or a backup");
+    }
     let ending = path.extension()?.to_str()?.to_ascii_lowercase();
     let mut all = ENDINGS.iter();
     let (_, what) = all.find(|(endings, _)| endings.contains(&ending.as_str()))?;
@@ -258,6 +272,7 @@ mod tests {
             ("id_ed25519", Some("named like a private key")),
             ("id_ed25519.pub", None),
             ("book.sqlite3", Some("named like a database or a backup")),
+            ("config.php~", Some("named like a database or a backup")),
             (".git/a.sh", None),
         ];
         for (path, want) in table {

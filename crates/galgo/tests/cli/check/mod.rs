@@ -300,6 +300,11 @@ fn files_that_everybody_gets_are_named() {
     let names = "<FilesMatch (\\.pm|localconfig.*)$>\n  Require all denied\n</FilesMatch>\n";
     site.write("public/.htaccess", names);
     site.write("public/localconfig", "secret");
+    for module in ["Bug.pm", "CGI.pm", "lib/DB.pm", "lib/Error.pm"] {
+        site.write(&format!("public/{module}"), "1;");
+    }
+    site.write("public/book", "SQLite format 3\0");
+    site.write("public/config.php~", "secret");
     site.write("public/index.html", "page");
     site.write("public/gone.pl", "never answered");
     site.write("public/data/.htaccess", "Deny from all\n");
@@ -317,7 +322,9 @@ fn files_that_everybody_gets_are_named() {
             .file("public/notes", "#!/bin/sh\n", 0o644);
     let done = site.galgo(&["check"]);
     for line in [
-        "warn  public/.htaccess: galgo ignores .htaccess files; this one denied (\\.pm|localconfig.*)$, but galgo serves localconfig (try: ",
+        "warn  public/.htaccess: galgo ignores .htaccess files; this one denied (\\.pm|localconfig.*)$, but galgo serves localconfig, Bug.pm, CGI.pm and 2 more (try: ",
+        "warn  public/book: is a SQLite database, and anybody can read it (try: move it away)\n",
+        "warn  public/config.php~: is named like a database or a backup, and anybody can read it (try: move it away)\n",
         "warn  public/data/.htaccess: galgo ignores .htaccess files; this one denied everything, but galgo serves params.json (try: ",
         "note  public/kept/.htaccess: galgo ignores .htaccess files; this one denied everything, and galgo does not serve that either\n",
         "note  public/new/.htaccess: galgo ignores .htaccess files; this one denies nothing\n",
