@@ -8,6 +8,7 @@ use galgo_spawn::{
     may_close_ranges,
     owners::{Remit, are_delegated},
     sandbox::{self, Network, kernel},
+    trusted_path::starter,
 };
 
 use crate::config::{CgiOptions, Config, Route, To};
@@ -45,7 +46,7 @@ pub(super) fn find_gaps(config: &Config) -> Vec<String> {
 /// programs.
 fn hides_files(config: &Config) -> bool {
     let helped = config.remits().next().is_some() && config.starts_here().is_none();
-    helped && effective_uid() == 0
+    helped && starter() == 0
 }
 
 /// Programs of a route, or of the folders of hosts.
@@ -98,7 +99,7 @@ fn gaps_of(
             "a strict sandbox without Landlock (Linux 5.13): its programs may use every file that their user may, outside of \
              /tmp and /run where those are their own",
         ),
-        (strict.is_some() && effective_uid() == 0 && !kernel().namespaces).then_some(
+        (strict.is_some() && starter() == 0 && !kernel().namespaces).then_some(
             "a strict sandbox without namespaces, which the kernel or a container refuses (unshare(2), mount(2)): /tmp, shared \
              memory and process IDs are the machine's",
         ),

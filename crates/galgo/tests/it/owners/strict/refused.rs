@@ -48,8 +48,9 @@ fn in_a_user_namespace_of_its_own() {
 /// The server finds that out when it starts.
 fn namespaces_that_are_refused_are_not_used() {
     needs_root();
-    for name in ["+unshare", "+mount"] {
-        let site = Calls::all(name).of(strict());
+    let becomes = "user = \"nobody\"";
+    for (name, keys) in [("+unshare", ""), ("+mount", ""), ("+unshare", becomes)] {
+        let site = Calls::all(name).of(strict().config(keys));
         fail_each(&site, &name[1..], Errno::PERM);
         let server = site.start();
         server.says("a strict sandbox without namespaces");
