@@ -16,6 +16,7 @@
 //! | `conn` | one connection, request by request |
 //! | `request_body`, `stdin` | how far a request body has come, without a socket |
 //! | `http2` | one connection, many requests at once |
+//! | `frames` | the frames of HTTP/2 on their way to `h2`: floods, heads and refused requests |
 //! | [`mod@run`] | the main loop of an event loop |
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
@@ -24,6 +25,7 @@ mod conn;
 mod crowd;
 pub mod event_loop;
 mod floods;
+mod frames;
 mod framing;
 pub mod front_settings;
 mod handshakes;

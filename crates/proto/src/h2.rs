@@ -1,7 +1,6 @@
 //! Request heads of HTTP/2 (RFC 9113, 8), made from pseudo-fields and fields.
 //!
-//! [`build_head`] takes and refuses the same requests as [`Head::parse`], so later code need not know the version of a request. A
-//! request that RFC 9113 calls malformed gets 400, unless it ends the stream before.
+//! [`build_head`] takes and refuses the same requests as [`Head::parse`], so later code need not know the version of a request.
 
 use crate::{
     Fields,
@@ -12,22 +11,6 @@ use crate::{
     },
     target::{Authority, Target},
 };
-
-/// The pseudo-fields of a request, and whether a body follows. The scheme is left out, because the connection tells it.
-#[derive(Debug, Clone, Copy)]
-pub struct PseudoFields<'a> {
-    /// `:method`.
-    pub method: &'a [u8],
-    /// `:authority`.
-    pub authority: Option<&'a [u8]>,
-    /// `:path`.
-    pub path: &'a [u8],
-    /// The client has ended the stream: there is no body.
-    pub ended: bool,
-    /// The client asks for a WebSocket by the method CONNECT (RFC 8441, 4). It sends no Sec-WebSocket-Key: programs are
-    /// shown this key instead.
-    pub websocket: Option<&'a str>,
-}
 
 /// Fields that concern a connection of HTTP/1 (RFC 9113, 8.2.2). TE may say `trailers`.
 pub const OF_CONNECTION: [&str; 5] = [
@@ -40,20 +23,125 @@ pub const OF_CONNECTION: [&str; 5] = [
 /// Bytes around name and value in a line of HTTP/1. `max_head` counts them in both versions.
 const AROUND: usize = ": \r\n".len();
 
-/// Makes the head of a request. A request for a WebSocket gets the head of HTTP/1.1 (RFC 6455, 4.1).
+/// The pseudo-fields of requests (RFC 9113, 8.3.1; RFC 8441, 4). The scheme is not used, because the connection tells it.
+const METHOD: &str = ":method";
+const AUTHORITY: &str = ":authority";
+const PATH: &str = ":path";
+const PROTOCOL: &str = ":protocol";
+const PSEUDO: [&str; 5] = [METHOD, AUTHORITY, ":scheme", PATH, PROTOCOL];
+/// The pseudo-fields of requests beside `:authority`, as bits in that order: of CONNECT, of other methods, and of CONNECT with a
+/// protocol.
+const OF_CONNECT: u8 = 0b00001;
+const ORDINARY: u8 = 0b01101;
+const EXTENDED: u8 = 0b11101;
+const AUTHORITY_BIT: u8 = 0b00010;
+/// Bytes that a field counts for in addition to its text (RFC 9113, 10.5.1).
+const FIELD: usize = 32;
+
+/// The fields of a head as they come.
+#[derive(Debug, Default)]
+pub struct ReceivedFields {
+    pseudo: Fields,
+    fields: Fields,
+    /// The pseudo-fields that have come, as bits in the order of [`PSEUDO`].
+    seen: u8,
+    size: usize,
+    too_large: bool,
+    malformed: bool,
+}
+
+impl ReceivedFields {
+    /// Adds a field, unless the head then is larger than `limit`.
+    pub fn add_field(&mut self, name: &[u8], value: &[u8], limit: usize) {
+        self.size = self.size.saturating_add(name.len() + value.len() + FIELD);
+        self.too_large |= self.size > limit;
+        if self.too_large {
+            return;
+        }
+        if name.first() == Some(&b':') {
+            let known = PSEUDO.iter().position(|known| known.as_bytes() == name);
+            let bit = known.map_or(0, |at| 1 << at);
+            self.malformed |= bit == 0 || self.seen & bit != 0 || !self.fields.is_empty();
+            self.malformed |= name == PATH.as_bytes() && value.is_empty();
+            self.seen |= bit;
+            self.pseudo.push(name, value);
+        } else {
+            let lower = |b: u8| is_token(b) && !b.is_ascii_uppercase();
+            let te = name == b"te" && !value.eq_ignore_ascii_case(b"trailers");
+            let of_connection = OF_CONNECTION.iter().any(|known| known.as_bytes() == name);
+            self.malformed |= name.is_empty() || !name.iter().copied().all(lower);
+            self.malformed |= te || of_connection;
+            self.fields.push(name, value);
+        }
+    }
+
+    /// Returns whether RFC 9113, 8.2 and 8.3.1, calls this head of a request malformed. Too large a head does not count: some of
+    /// its fields are missing here.
+    pub fn is_malformed_request(&self) -> bool {
+        let connect = self.pseudo_field(METHOD) == Some(b"CONNECT");
+        let fits = match self.seen & !AUTHORITY_BIT {
+            OF_CONNECT | EXTENDED => connect,
+            ORDINARY => !connect,
+            _ => false,
+        };
+        (self.malformed || !fits) && !self.too_large
+    }
+
+    /// Returns whether a field of these trailers is malformed.
+    pub fn is_malformed_trailer(&self) -> bool {
+        self.malformed
+    }
+
+    /// Returns whether there are pseudo-fields.
+    pub fn has_pseudo_fields(&self) -> bool {
+        !self.pseudo.is_empty()
+    }
+
+    /// Returns the protocol that the client asks for on the stream (RFC 8441, 4).
+    pub fn protocol(&self) -> Option<&[u8]> {
+        let may = self.pseudo_field(METHOD) == Some(b"CONNECT");
+        self.pseudo_field(PROTOCOL).filter(|_| may)
+    }
+
+    /// Returns the declared length of the body, if it is a number.
+    pub fn content_length(&self) -> Option<u64> {
+        let declared = self.fields.first_value("content-length")?;
+        parse_content_length(declared).ok()
+    }
+
+    fn pseudo_field(&self, name: &str) -> Option<&[u8]> {
+        let mut pseudo = self.pseudo.iter();
+        pseudo.find_map(|(known, value)| (known == name.as_bytes()).then_some(value))
+    }
+}
+
+/// Makes the head of a request. `ended`: the client has ended the stream, so there is no body. `websocket`: the client asks for a
+/// WebSocket by the method CONNECT (RFC 8441, 4) and sends no Sec-WebSocket-Key, so programs are shown this key. Such a request
+/// gets the head of HTTP/1.1 (RFC 6455, 4.1).
 ///
 /// # Errors
 /// The errors of [`Head::parse`], and requests that RFC 9113, 8.2 and 8.3.1 call malformed.
-pub fn build_head<'a>(
-    asked: &PseudoFields<'a>,
-    fields: impl Iterator<Item = (&'a str, &'a [u8])>,
+pub fn build_head(
+    received: ReceivedFields,
+    ended: bool,
+    websocket: Option<&str>,
     limits: &HeadLimits,
 ) -> Result<Head, HeadError> {
-    let method = match asked.websocket {
+    if received.too_large {
+        return Err(HeadError::TOO_LARGE);
+    }
+    if received.is_malformed_request() {
+        return Err(HeadError::bad_request(
+            "pseudo-fields or fields that HTTP/2 does not allow",
+        ));
+    }
+    let [asked, path] = [METHOD, PATH].map(|name| received.pseudo_field(name).unwrap_or_default());
+    let asked_authority = received.pseudo_field(AUTHORITY);
+    let method = match websocket {
         Some(_) => Method::Get,
-        None => Method::parse(asked.method)?,
+        None => Method::parse(asked)?,
     };
-    let target = Target::parse_with(asked.path, limits.target, limits.encoded_slash)?;
+    let target = Target::parse_with(path, limits.target, limits.encoded_slash)?;
     if target.authority().is_some() {
         return Err(HeadError::bad_request(":path is not a path"));
     }
@@ -62,35 +150,28 @@ pub fn build_head<'a>(
             "target `*` without the method OPTIONS",
         ));
     }
-    let line = asked.method.len() + asked.path.len();
-    let (mut fields, framing) = copy_fields(fields, line, limits)?;
-    let Authority { host, port } = requested_authority(asked.authority, framing.host)?;
-    if let Some(authority) = asked.authority.and_then(|a| str::from_utf8(a).ok()) {
+    let line = asked.len() + path.len();
+    let framing = check_fields(&received.fields, line, limits)?;
+    let Authority { host, port } = requested_authority(asked_authority, framing.host)?;
+    let expects_continue = framing.continues;
+    let body = body_length(framing.content_length, ended, websocket.is_some())?;
+    if framing.other_expectation {
+        return Err(HeadError::EXPECTATION);
+    }
+    let ReceivedFields {
+        mut fields, pseudo, ..
+    } = received;
+    if let Some(authority) = pseudo
+        .first_value(AUTHORITY)
+        .and_then(|a| str::from_utf8(a).ok())
+    {
         set_host_field(&mut fields, authority);
     }
-    let body = match (framing.content_length, asked.ended) {
-        (Once::Absent, _) if asked.websocket.is_some() => BodyLen::None,
-        (_, _) if asked.websocket.is_some() => {
-            return Err(HeadError::bad_request("a WebSocket with Content-Length"));
-        }
-        (Once::Several, _) => return Err(HeadError::bad_request("several Content-Length")),
-        (Once::One(value), ended) => match BodyLen::Length(parse_content_length(value)?) {
-            BodyLen::Length(1..) if ended => {
-                return Err(HeadError::bad_request("Content-Length without a body"));
-            }
-            length => length,
-        },
-        (Once::Absent, true) => BodyLen::None,
-        (Once::Absent, false) => BodyLen::Chunked,
-    };
-    if let Some(key) = asked.websocket {
+    if let Some(key) = websocket {
         fields.retain(|name, _| name != b"sec-websocket-key");
         fields.push("upgrade", "websocket");
         fields.push("connection", "Upgrade");
         fields.push("sec-websocket-key", key);
-    }
-    if framing.other_expectation {
-        return Err(HeadError::EXPECTATION);
     }
     Ok(Head {
         method,
@@ -100,25 +181,36 @@ pub fn build_head<'a>(
         host,
         port,
         body,
-        expects_continue: framing.continues && !body.is_empty(),
+        expects_continue: expects_continue && !body.is_empty(),
         keep_alive: true,
     })
 }
 
-/// Copies the fields, and picks out the framing of the message. The request line has this many bytes.
-fn copy_fields<'a>(
-    all: impl Iterator<Item = (&'a str, &'a [u8])>,
+/// Returns whether a body follows the head, and its length.
+fn body_length(declared: Once<'_>, ended: bool, websocket: bool) -> Result<BodyLen, HeadError> {
+    match (declared, ended) {
+        (Once::Absent, _) if websocket => Ok(BodyLen::None),
+        (_, _) if websocket => Err(HeadError::bad_request("a WebSocket with Content-Length")),
+        (Once::Several, _) => Err(HeadError::bad_request("several Content-Length")),
+        (Once::One(value), ended) => match BodyLen::Length(parse_content_length(value)?) {
+            BodyLen::Length(1..) if ended => {
+                Err(HeadError::bad_request("Content-Length without a body"))
+            }
+            length => Ok(length),
+        },
+        (Once::Absent, true) => Ok(BodyLen::None),
+        (Once::Absent, false) => Ok(BodyLen::Chunked),
+    }
+}
+
+/// Checks the fields, and picks out the framing of the message. The request line has this many bytes.
+fn check_fields<'a>(
+    fields: &'a Fields,
     line: usize,
     limits: &HeadLimits,
-) -> Result<(Fields, FramingFields<'a>), HeadError> {
-    let (mut fields, mut framing, mut bytes) = (Fields::new(), FramingFields::default(), line);
-    for (name, value) in all {
-        let lower = |b: u8| is_token(b) && !b.is_ascii_uppercase();
-        if name.is_empty() || !name.bytes().all(lower) {
-            return Err(HeadError::bad_request(
-                "a field name that is not a token in lower case",
-            ));
-        }
+) -> Result<FramingFields<'a>, HeadError> {
+    let (mut framing, mut bytes) = (FramingFields::default(), line);
+    for (name, value) in fields.iter() {
         if !value.iter().copied().all(is_text) {
             return Err(HeadError::CONTROL);
         }
@@ -127,23 +219,16 @@ fn copy_fields<'a>(
                 "a field value with white space around it",
             ));
         }
-        let te = name == "te" && !value.eq_ignore_ascii_case(b"trailers");
-        if te || OF_CONNECTION.contains(&name) {
-            return Err(HeadError::bad_request(
-                "a field that concerns the connection",
-            ));
-        }
         bytes += name.len() + value.len() + AROUND;
         if bytes > limits.bytes {
             return Err(HeadError::TOO_LARGE);
         }
-        if fields.len() == limits.fields {
-            return Err(HeadError::MANY_FIELDS);
-        }
         framing.note_field(name, value);
-        fields.push(name, value);
     }
-    Ok((fields, framing))
+    if fields.len() > limits.fields {
+        return Err(HeadError::MANY_FIELDS);
+    }
+    Ok(framing)
 }
 
 /// Returns the requested host: `:authority`, with which Host must agree (RFC 9113, 8.3.1), else Host.
@@ -175,14 +260,37 @@ mod tests {
         websocket: None,
     };
 
+    /// A request with these pseudo-fields.
+    #[derive(Clone, Copy)]
+    struct PseudoFields<'a> {
+        method: &'a [u8],
+        authority: Option<&'a [u8]>,
+        path: &'a [u8],
+        ended: bool,
+        websocket: Option<&'a str>,
+    }
+
     fn read(asked: PseudoFields<'_>, fields: Pairs<'_>) -> Result<Head, HeadError> {
-        let fields = fields.iter().map(|(name, value)| (*name, value.as_bytes()));
+        let connect = asked.method == b"CONNECT" && asked.websocket.is_none();
+        let scheme = (!connect).then_some(&b"https"[..]);
+        let path = (!connect).then_some(asked.path);
+        let protocol = asked.websocket.map(|_| &b"websocket"[..]);
+        let pseudo = [Some(asked.method), asked.authority, scheme, path, protocol];
+        let mut all = ReceivedFields::default();
+        for (name, value) in PSEUDO.iter().zip(pseudo) {
+            if let Some(value) = value {
+                all.add_field(name.as_bytes(), value, usize::MAX);
+            }
+        }
+        for (name, value) in fields {
+            all.add_field(name.as_bytes(), value.as_bytes(), usize::MAX);
+        }
         let limits = HeadLimits {
             bytes: 1000,
             fields: 9,
             ..HeadLimits::default()
         };
-        build_head(&asked, fields, &limits)
+        build_head(all, asked.ended, asked.websocket, &limits)
     }
 
     #[test]
@@ -358,10 +466,15 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_input_panics(method: Vec<u8>, path: Vec<u8>, host: Option<Vec<u8>>, name in "\\PC{0,9}", value: Vec<u8>, ended: bool) {
-            let authority = host.as_deref();
-            let asked = PseudoFields { method: &method, authority, path: &path, ended, websocket: None };
-            let _ = build_head(&asked, [(&*name, &*value)].into_iter(), &HeadLimits::default());
+        fn no_input_panics(fields: Vec<(Vec<u8>, Vec<u8>)>, pseudo: Vec<(u8, Vec<u8>)>, limit in 0usize..2000, ended: bool) {
+            let mut all = ReceivedFields::default();
+            for (at, value) in &pseudo {
+                all.add_field(PSEUDO[usize::from(*at) % 5].as_bytes(), value, limit);
+            }
+            for (name, value) in &fields {
+                all.add_field(name, value, limit);
+            }
+            let _ = build_head(all, ended, None, &HeadLimits::default());
         }
     }
 }

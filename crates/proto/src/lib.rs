@@ -16,6 +16,7 @@ pub mod h1;
 pub mod h2;
 mod head_error;
 pub mod hosts;
+pub mod hpack;
 pub mod proxy;
 pub mod range;
 pub mod scgi;

@@ -1,14 +1,12 @@
 //! HTTP/2 (RFC 9113): a connection with many requests at once, each on a stream and in a task of its own.
 //!
-//! The library `h2` does the frames, HPACK and flow control. This module does the requests: a stream becomes the same request
-//! as over HTTP/1 ([`galgo_proto::h2`]), and its response is sent as the client has room for it.
+//! The library `h2` does the frames, flow control and the heads of responses. This module does the requests: it unpacks their heads
+//! before `h2` sees them ([`crate::frames`]), a stream becomes the same request as over HTTP/1 ([`galgo_proto::h2`]), and its response
+//! is sent as the client has room for it.
 
 mod client;
-mod frame_heads;
-mod frames;
 mod limits;
 mod outgoing;
-mod refusals;
 mod send;
 mod stream;
 mod unread;
@@ -20,7 +18,7 @@ use std::{
     pin::{Pin, pin},
     rc::Rc,
     sync::Arc,
-    task::Poll,
+    task::{Poll, ready},
     time::Duration,
 };
 
@@ -39,6 +37,10 @@ use tokio::{
 use crate::{
     crowd::Member,
     event_loop::EventLoop,
+    frames::{
+        head_frames::HeadListLimits,
+        refusals::{self, Refusals},
+    },
     front_settings::Http,
     idle::{AwaitedRequest, IdleEntry},
     linger::linger,
@@ -49,7 +51,6 @@ use limits::{
     FEW_STREAMS, FRAMES, MAX_RESET_BY_CLIENT, MAX_RESET_FOR_ERRORS, MAX_RESET_HERE, MAX_STREAMS,
     SEND_BUFFER, STREAM_SIZE, STREAM_WINDOW,
 };
-use refusals::Refusals;
 use stream::{FinishedRequest, IncomingStream};
 use unread::{Unread, UnreadPiece};
 use windows::Windows;
@@ -70,9 +71,13 @@ pub(crate) async fn serve_connection<S: SiteService>(
     let http = &site.settings().http;
     let allowance = RateAllowance::for_reader(&http.rates, &sock);
     let refusals = Rc::<Refusals>::default();
-    let wire = FrameTransport::new(sock.clone(), received, allowance, &refusals);
-    let upgrades = site.settings().upgrades;
-    let Some(connection) = shake_hands((http, upgrades), lease, wire).await else {
+    // Larger than `max_head`, because each field counts for 32 bytes more than its text.
+    let limits = HeadListLimits {
+        size: http.max_head.saturating_mul(2),
+        upgrades: site.settings().upgrades,
+    };
+    let wire = FrameTransport::new(sock.clone(), received, allowance, &refusals, limits);
+    let Some(connection) = shake_hands((http, limits), lease, wire).await else {
         return;
     };
     let share = site
@@ -109,21 +114,18 @@ pub(crate) async fn serve_connection<S: SiteService>(
 
 /// Exchanges the prefaces (RFC 9113, 3.4). `None`: none came in time, or another connection needs the room.
 async fn shake_hands(
-    (http, upgrades): (&Http, bool),
+    (http, limits): (&Http, HeadListLimits),
     lease: &IdleEntry<'_>,
     wire: FrameTransport,
 ) -> Option<Connection<FrameTransport, UnreadPiece>> {
     let by = Instant::now() + http.head_timeout;
-    // A head that `h2` itself refuses has no line in the access log. So `h2` gets a larger limit, and galgo refuses heads
-    // between `max_head` and that limit.
-    let most = u32::try_from(http.max_head).unwrap_or(u32::MAX);
     let mut builder = Builder::new();
-    if upgrades {
+    if limits.upgrades {
         builder.enable_connect_protocol();
     }
     let shake = builder
         .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(most.saturating_mul(2))
+        .max_header_list_size(limits.size.try_into().unwrap_or(u32::MAX))
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(STREAM_WINDOW)
         .data_frame_budget(FRAMES)
@@ -254,7 +256,7 @@ impl<S: SiteService> ServedConnection<'_, S> {
                 self.spawn_answer(came);
                 Ok(true)
             }
-            Some((_, mut respond)) => {
+            Some((_, _, mut respond)) => {
                 respond.send_reset(Reason::REFUSED_STREAM);
                 self.shut_down().await.map(|()| false)
             }
@@ -325,7 +327,7 @@ impl<S: SiteService> ServedConnection<'_, S> {
         }
         let goodbye = async {
             while let Some(came) = next_stream(&mut self.connection, &self.refused, true).await {
-                let (_, mut respond) = came?;
+                let (_, _, mut respond) = came?;
                 respond.send_reset(Reason::REFUSED_STREAM);
             }
             Ok(())
@@ -368,10 +370,16 @@ async fn next_stream<S: SiteService>(
             for fault in refused.refusals.take_faults() {
                 refused.log_fault(&fault);
             }
-            match came {
-                Poll::Ready(Some(Ok((_, respond))))
-                    if !refused.refusals.accept(respond.stream_id().as_u32()) => {}
-                came => return came,
+            if let Some(reason) = refused.refusals.take_end() {
+                connection.abrupt_shutdown(reason);
+                continue;
+            }
+            let Some((request, respond)) = ready!(came).transpose()? else {
+                return Poll::Ready(None);
+            };
+            let received = refused.refusals.accept(respond.stream_id().as_u32());
+            if let Some(received) = received {
+                return Poll::Ready(Some(Ok((received, request.into_body(), respond))));
             }
         }
     })

@@ -9,7 +9,7 @@ use galgo_io::{
 };
 use galgo_proto::{
     h1::{BodyLen, Head},
-    h2 as heads,
+    h2::{self as heads, ReceivedFields},
 };
 use galgo_service::{
     body::{Body, Response},
@@ -20,8 +20,7 @@ use galgo_service::{
     request::Request,
     service::{Left, Service},
 };
-use h2::{Reason, RecvStream, ext::Protocol, server::SendResponse};
-use http::request::Parts;
+use h2::{Reason, RecvStream, server::SendResponse};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{
@@ -39,8 +38,8 @@ use crate::{
     site::SiteService,
 };
 
-/// A request as `h2` delivers it.
-pub(super) type IncomingStream = (http::Request<RecvStream>, SendResponse<UnreadPiece>);
+/// The head of a request, and the two halves of its stream.
+pub(super) type IncomingStream = (ReceivedFields, RecvStream, SendResponse<UnreadPiece>);
 
 /// Result of a request that is over, for its connection.
 #[derive(Debug, Default)]
@@ -51,8 +50,8 @@ pub(super) struct FinishedRequest {
 }
 
 /// Returns whether a body follows the head.
-pub(super) fn has_body((request, _): &IncomingStream) -> bool {
-    !request.body().is_end_stream()
+pub(super) fn has_body((_, body, _): &IncomingStream) -> bool {
+    !body.is_end_stream()
 }
 
 /// Answers one request over `link`, whose socket is `sock`. `unread` counts the bytes that wait on its connection. The future
@@ -66,16 +65,9 @@ pub(super) fn serve_stream<S: SiteService>(
     let had_body = has_body(&came);
     // Serves the whole request with one site, even if the event loop is handed another site meanwhile.
     let site = event_loop.current_site();
-    let (request, respond) = came;
-    let (parts, body) = request.into_parts();
-    let protocol = parts.extensions.get::<Protocol>().map(Protocol::as_str);
-    let arrived = match protocol {
-        None | Some("websocket") => {
-            build_request(&event_loop, site.settings(), &link, &parts, &body)
-        }
-        Some(_) => Err(Fault::Client(501, "a protocol other than websocket")),
-    };
-    let held = protocol.is_some();
+    let (received, body, respond) = came;
+    let held = received.protocol().is_some();
+    let arrived = build_request(&event_loop, site.settings(), &link, received, !had_body);
     let (head, link) = match arrived {
         Ok((head, behind)) => (Ok(head), behind.map_or(link, Rc::new)),
         Err(fault) => (Err(Box::new(fault)), link),
@@ -212,24 +204,17 @@ fn build_request(
     event_loop: &EventLoop<impl SiteService>,
     settings: &Settings,
     link: &Link,
-    parts: &Parts,
-    body: &RecvStream,
+    received: ReceivedFields,
+    ended: bool,
 ) -> Result<(Rc<Head>, Option<Link>), Fault> {
-    let (uri, fields) = (&parts.uri, parts.headers.iter());
-    let key = parts.extensions.get::<Protocol>().map(|_| websocket_key());
-    let asked = heads::PseudoFields {
-        websocket: key.as_deref(),
-        method: parts.method.as_str().as_bytes(),
-        authority: uri.authority().map(|a| a.as_str().as_bytes()),
-        path: uri.path_and_query().map_or(b"", |p| p.as_str().as_bytes()),
-        ended: body.is_end_stream(),
+    let limits = settings.http.head_limits();
+    let key = match received.protocol() {
+        None => None,
+        Some(b"websocket") => Some(websocket_key()),
+        Some(_) => return Err(Fault::Client(501, "a protocol other than websocket")),
     };
-    let fields = fields.map(|(name, value)| (name.as_str(), value.as_bytes()));
-    let mut head = Rc::new(heads::build_head(
-        &asked,
-        fields,
-        &settings.http.head_limits(),
-    )?);
+    let head = heads::build_head(received, ended, key.as_deref(), &limits)?;
+    let mut head = Rc::new(head);
     let behind = resolve_origin(event_loop, &settings.trusted, link, &mut head)?;
     Ok((head, behind))
 }

@@ -10,8 +10,9 @@ use std::{
 use galgo_io::{buf::Buf, out::Out, pool, rate_allowance::RateAllowance, transport::Transport};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{
-    frames::Frames,
+use crate::frames::{
+    Frames,
+    head_frames::{HeadFrames, HeadListLimits},
     refusals::{Refusals, RefusingWriter},
 };
 
@@ -37,19 +38,21 @@ pub(super) struct FrameTransport {
 }
 
 impl FrameTransport {
-    /// Wraps the connection `sock`, over which `received` has come already. `refusals` is told which requests `h2` refuses.
+    /// Wraps the connection `sock`, over which `received` has come already. `refusals` keeps the heads of requests, and is
+    /// told which requests `h2` refuses.
     pub(super) fn new(
         sock: Rc<Transport>,
         received: Buf,
         allowance: RateAllowance,
         refusals: &Rc<Refusals>,
+        limits: HeadListLimits,
     ) -> Self {
         Self {
             sock,
             received,
             written: Out::default(),
             allowance,
-            frames: Frames::new(refusals.clone()),
+            frames: Frames::new(HeadFrames::new(refusals.clone(), limits)),
             refusing: RefusingWriter::new(refusals.clone()),
             reads: false,
             writes: false,
@@ -98,19 +101,23 @@ impl AsyncRead for FrameTransport {
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let wire = self.get_mut();
-        let received = wire.poll_received(into.remaining(), cx);
-        if received.is_pending() {
-            wire.received.free_if_empty();
-            // The sending goes on when there is room.
-            let _sent = wire.poll_send(cx)?;
-            return Poll::Pending;
+        wire.frames.pass_made(into);
+        // A received head may have to wait for its end.
+        while into.filled().is_empty() {
+            let received = wire.poll_received(into.remaining(), cx);
+            if received.is_pending() {
+                wire.received.free_if_empty();
+                // The sending goes on when there is room.
+                let _sent = wire.poll_send(cx)?;
+                return Poll::Pending;
+            }
+            ready!(received)?;
+            if wire.received.is_empty() {
+                break;
+            }
+            let taken = wire.frames.pass_bytes(wire.received.as_slice(), into);
+            wire.received.consume(taken);
         }
-        ready!(received)?;
-        let received = &mut wire.received;
-        let n = received.len().min(into.remaining());
-        let n = wire.frames.admit_bytes(&received.as_slice()[..n]);
-        into.put_slice(&received.as_slice()[..n]);
-        received.consume(n);
         Poll::Ready(Ok(()))
     }
 }

@@ -167,7 +167,7 @@ fn copy_fields<'b>(
     for h in headers.iter() {
         let begin = h.name.as_ptr().addr() - block.as_ptr().addr();
         after_crlf(block, begin)?;
-        framing.note_field(h.name, h.value);
+        framing.note_field(h.name.as_bytes(), h.value);
         fields.push(h.name, h.value);
     }
     after_crlf(block, block.len())?;
@@ -185,9 +185,9 @@ fn after_crlf(block: &[u8], line: usize) -> Result<(), HeadError> {
 }
 
 impl<'b> FramingFields<'b> {
-    pub(crate) fn note_field(&mut self, name: &str, value: &'b [u8]) {
+    pub(crate) fn note_field(&mut self, name: &[u8], value: &'b [u8]) {
         // The length rules out nearly every field before letters are compared.
-        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         match name.len() {
             4 if is("host") => self.host.add_value(value),
             6 if is("expect") => {

@@ -5,6 +5,8 @@ pub(super) const HEAD: usize = 9;
 
 pub(super) const HEADERS: u8 = 1;
 pub(super) const RST_STREAM: u8 = 3;
+pub(super) const SETTINGS: u8 = 4;
+pub(super) const CONTINUATION: u8 = 9;
 
 /// Finds the heads of frames in a stream of bytes.
 #[derive(Debug, Default)]
@@ -20,6 +22,7 @@ pub(super) struct FrameHeads {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FrameHead {
     pub(super) kind: u8,
+    pub(super) flags: u8,
     pub(super) stream: u32,
     /// Bytes of its payload.
     pub(super) payload: usize,
@@ -45,15 +48,46 @@ impl FrameHeads {
         if self.known < HEAD {
             return (taken, None);
         }
-        let [high, middle, low, kind, _, a, b, c, d] = self.head;
+        let [high, middle, low, kind, flags, a, b, c, d] = self.head;
         self.known = 0;
         self.payload = u32::from_be_bytes([0, high, middle, low]) as usize;
         let stream = u32::from_be_bytes([a & 0x7f, b, c, d]);
         let head = FrameHead {
             kind,
+            flags,
             stream,
             payload: self.payload,
         };
         (taken, Some(head))
+    }
+
+    /// Takes up to `most` bytes of the last frame's payload. Returns how many.
+    pub(super) fn take_payload(&mut self, most: usize) -> usize {
+        let taken = self.payload.min(most);
+        self.payload -= taken;
+        taken
+    }
+
+    /// Returns whether the whole payload of the last frame was taken.
+    pub(super) fn is_frame_whole(&self) -> bool {
+        self.payload == 0
+    }
+}
+
+impl FrameHead {
+    /// Appends the head of a frame with this many bytes of payload to `to`.
+    pub(super) fn write(self, payload: usize, to: &mut Vec<u8>) {
+        // A payload has fewer than 2^24 bytes.
+        let [.., high, middle, low] = payload.to_be_bytes();
+        to.extend_from_slice(&[high, middle, low, self.kind, self.flags]);
+        to.extend_from_slice(&self.stream.to_be_bytes());
+    }
+
+    /// Appends a frame with this payload to `to`.
+    pub(super) fn write_frame(self, payload: &[&[u8]], to: &mut Vec<u8>) {
+        self.write(payload.iter().map(|part| part.len()).sum(), to);
+        for part in payload {
+            to.extend_from_slice(part);
+        }
     }
 }

@@ -1,26 +1,27 @@
-//! Counts received frames, by kind, before `h2` gets them (RFC 9113, 4.1).
+//! The frames of HTTP/2 on their way to `h2` (RFC 9113, 4.1): counts received frames by kind, and takes heads out of them.
 //!
 //! Flow control bounds DATA, and streams bound HEADERS. Nothing in HTTP/2 bounds the other frames, and each costs this side more
 //! than its client.
 
+mod frame_heads;
+pub(crate) mod head_frames;
+pub(crate) mod refusals;
+
 use std::{
-    rc::Rc,
     task::{Context, Poll},
     time::{Duration, Instant},
 };
 
 use galgo_io::{tick, turn};
+use tokio::io::ReadBuf;
 
-use super::{
-    frame_heads::{FrameHead, FrameHeads, HEADERS},
-    refusals::Refusals,
-};
+use frame_heads::{CONTINUATION, FrameHead, FrameHeads, HEADERS};
+use head_frames::HeadFrames;
 
 /// Bytes of the client's preface (RFC 9113, 3.4).
 const PREFACE: usize = 24;
 
 const DATA: u8 = 0;
-const CONTINUATION: u8 = 9;
 
 /// Control frames that a connection may send at once, and again each second. If a client sends more, they are read more slowly.
 const CONTROL: u32 = 1000;
@@ -36,9 +37,11 @@ const MANY_SMALL: u32 = 400;
 
 /// Counts the frames that a client sends.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(crate) struct Frames {
     heads: FrameHeads,
-    refusals: Rc<Refusals>,
+    requests: HeadFrames,
+    /// Bytes that `h2` gets in place of received ones.
+    for_h2: Vec<u8>,
     /// Control frames that the client may send now.
     control: u32,
     /// Time of the last addition to `control`.
@@ -50,11 +53,12 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Counts the frames of a new connection. `refusals` is told which streams they open.
-    pub(super) fn new(refusals: Rc<Refusals>) -> Self {
+    /// Counts the frames of a new connection, whose heads go to `requests`.
+    pub(crate) fn new(requests: HeadFrames) -> Self {
         Self {
             heads: FrameHeads::skipping_bytes(PREFACE),
-            refusals,
+            requests,
+            for_h2: Vec::new(),
             control: CONTROL,
             since: Instant::now(),
             answered: 0,
@@ -63,15 +67,19 @@ impl Frames {
     }
 
     /// Counts bytes that are sent to the client.
-    pub(super) fn count_answered(&mut self, bytes: usize) {
+    pub(crate) fn count_answered(&mut self, bytes: usize) {
         self.answered += bytes;
         self.control =
             CONTROL.min(self.control + u32::try_from(self.answered / ANSWER).unwrap_or(CONTROL));
         self.answered %= ANSWER;
     }
 
-    /// Ready while the turn of the connection lasts, unless the client has sent too many control frames.
-    pub(super) fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready while the turn of the connection lasts, unless the client has sent too many control frames. Pending for ever after
+    /// an error that ends the connection.
+    pub(crate) fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.requests.ended {
+            return Poll::Pending;
+        }
         if self.control == 0 {
             let given = self.since.elapsed().as_nanos() / EACH.as_nanos();
             self.control = u32::try_from(given).map_or(CONTROL, |given| given.min(CONTROL));
@@ -85,26 +93,53 @@ impl Frames {
         turn::poll_turn(cx)
     }
 
-    /// Returns how many of these bytes `h2` may have: all, or the bytes up to the frame with which the turn ends. At least one
-    /// byte, if [`Frames::poll_left`] was ready.
-    pub(super) fn admit_bytes(&mut self, bytes: &[u8]) -> usize {
+    /// Passes received bytes on to `h2`: all, or the bytes up to the frame with which the turn ends. Returns how many were
+    /// taken: at least one byte, if [`Frames::poll_left`] was ready.
+    pub(crate) fn pass_bytes(&mut self, bytes: &[u8], h2: &mut ReadBuf<'_>) -> usize {
         let mut at = 0;
-        while at < bytes.len() && self.control > 0 && !turn::is_used_up() {
-            let (taken, head) = self.heads.scan_head(&bytes[at..]);
-            at += taken;
-            if let Some(head) = head {
-                self.count_frame(head);
+        self.pass_made(h2);
+        while at < bytes.len() && h2.remaining() > 0 && self.control > 0 && !turn::is_used_up() {
+            let rest = &bytes[at..];
+            if self.requests.ended {
+                break;
             }
+            if self.requests.is_collecting() {
+                let taken = self.heads.take_payload(rest.len());
+                self.requests.collect(&rest[..taken]);
+                at += taken;
+            } else if !self.heads.is_frame_whole() {
+                let taken = self.heads.take_payload(rest.len().min(h2.remaining()));
+                h2.put_slice(&rest[..taken]);
+                at += taken;
+            } else {
+                let (taken, head) = self.heads.scan_head(rest);
+                at += taken;
+                if let Some(head) = head {
+                    self.count_frame(head);
+                    self.requests.begin_frame(head, &mut self.for_h2);
+                }
+            }
+            if self.heads.is_frame_whole() {
+                self.requests.end_frame(&mut self.for_h2);
+            }
+            self.pass_made(h2);
         }
         at
     }
 
+    /// Passes on bytes that were made for `h2`.
+    pub(crate) fn pass_made(&mut self, h2: &mut ReadBuf<'_>) {
+        if self.for_h2.is_empty() {
+            return;
+        }
+        let passed = self.for_h2.len().min(h2.remaining());
+        h2.put_slice(&self.for_h2[..passed]);
+        self.for_h2.drain(..passed);
+    }
+
     fn count_frame(&mut self, head: FrameHead) {
         match head.kind {
-            HEADERS => {
-                self.refusals.record_stream(head.stream);
-                turn::spend_units(turn::REQUEST);
-            }
+            HEADERS => turn::spend_units(turn::REQUEST),
             DATA if head.payload < SMALL => {
                 turn::spend_units(turn::PIECE);
                 self.small += 1;
@@ -124,7 +159,9 @@ impl Frames {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::frame_heads::HEAD, *};
+    use std::rc::Rc;
+
+    use super::{frame_heads::HEAD, head_frames::HeadListLimits, *};
 
     const PING: u8 = 6;
 
@@ -136,10 +173,16 @@ mod tests {
     /// Makes a connection that has sent these frames. Returns its counts, and how many bytes were let in.
     fn sent(all: &[Vec<u8>], piece: usize) -> (Frames, usize) {
         let bytes = [&[b'P'; PREFACE][..], &all.concat()].concat();
-        let mut frames = Frames::new(Rc::default());
+        let limits = HeadListLimits {
+            size: 1000,
+            upgrades: false,
+        };
+        let mut frames = Frames::new(HeadFrames::new(Rc::default(), limits));
+        let mut room = vec![0; bytes.len()];
+        let mut h2 = ReadBuf::new(&mut room);
         let let_in = bytes
             .chunks(piece)
-            .map(|piece| frames.admit_bytes(piece))
+            .map(|piece| frames.pass_bytes(piece, &mut h2))
             .sum();
         (frames, let_in)
     }
