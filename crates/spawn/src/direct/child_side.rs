@@ -91,15 +91,16 @@ pub(super) unsafe extern "C" fn run(context: *const ChildContext) -> ! {
 
 fn become_program(c: &ChildContext) -> Result<Infallible, (StartStage, i32)> {
     become_user(c)?;
-    enter_domain(c)?;
-    arrange_descriptors(c)?;
+    unshare_descriptors(c)?;
     // The group exists before the program does, so a waiting server can signal the group from the first moment. In its own
     // session a program has no terminal to fake key presses on (TIOCSTI, ioctl_tty(2)), and cannot join other process groups.
-    // If the program changes the priority of its session (autogroups, sched(7)), no other program is affected.
-    call_kernel(Limits, libc::SYS_setsid, [0, 0, 0, 0])?;
+    call_kernel(Domain, libc::SYS_setsid, [0, 0, 0, 0])?;
+    // The domain closes the file that lowers the session.
     if c.behind {
         lower_session();
     }
+    enter_domain(c)?;
+    arrange_descriptors(c)?;
     signals::reset_signals(c.reset);
     signals::set_mask(0);
     if let Some(mask) = c.umask {
@@ -151,8 +152,7 @@ fn lower_session() {
     }
 }
 
-/// Gives up new privileges and enters a new domain. This runs while the table of descriptors is still the server's, so the
-/// ruleset need not be among the descriptors that are copied.
+/// Gives up new privileges and enters a new domain. This runs while the table of descriptors still holds the ruleset.
 fn enter_domain(c: &ChildContext) -> Step {
     if c.no_new_privs {
         let set = libc::PR_SET_NO_NEW_PRIVS as usize;
@@ -185,21 +185,28 @@ fn die_with_parent((signal, server): (i32, i32)) -> Step {
     Ok(())
 }
 
-/// Leaves 0, 1 and 2, copied from the slots, and the further descriptors after them. The first call must precede all that
-/// change the table: until that call succeeds, the table is the server's own.
-fn arrange_descriptors(context: &ChildContext) -> Step {
-    let [a, b, c] = context.slots;
-    // SAFETY: the context gives their number, and they live as long as the context does.
-    let more = unsafe { slice::from_raw_parts(context.more, context.more_len) };
-    let highest = more.iter().fold(a.max(b).max(c), |high, &fd| high.max(fd));
+/// Leaves the server's table of descriptors for a copy of its lower part.
+fn unshare_descriptors(c: &ChildContext) -> Step {
+    let all = c.slots.iter().chain(further_descriptors(c)).copied();
+    let highest = all.chain(c.ruleset).max().unwrap_or_default();
     let above = highest as usize + 1;
     let unshare = libc::CLOSE_RANGE_UNSHARE as usize;
     call_kernel(
         Descriptors,
         libc::SYS_close_range,
         [above, u32::MAX as usize, unshare, 0],
-    )?;
-    for (target, slot) in [(0, a), (1, b), (2, c)] {
+    )
+}
+
+fn further_descriptors(c: &ChildContext) -> &[RawFd] {
+    // SAFETY: the context gives their number, and they live as long as the context does.
+    unsafe { slice::from_raw_parts(c.more, c.more_len) }
+}
+
+/// Leaves 0, 1 and 2, copied from the slots, and the further descriptors after them.
+fn arrange_descriptors(c: &ChildContext) -> Step {
+    let more = further_descriptors(c);
+    for (target, &slot) in c.slots.iter().enumerate() {
         call_kernel(Descriptors, libc::SYS_dup3, [slot as usize, target, 0, 0])?;
     }
     for (target, &fd) in (3..).zip(more) {
