@@ -7,7 +7,6 @@
 #include "galgo.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +24,7 @@ static const char *allowed; /* may be asked for once */
 /* ---- as a whole ---- */
 
 /* While it is watched, `environ` is a copy in pages of its own: whether they were read the kernel knows
-   (proc(5), clear_refs; CONFIG_PROC_PAGE_MONITOR). Without that nobody watches. */
+   (proc(5), smaps; CONFIG_PROC_PAGE_MONITOR). */
 static char **original, **copy;
 static size_t copy_size;
 
@@ -42,15 +41,6 @@ static int is_read(void) {
     if (maps)
         fclose(maps);
     return kib > 0;
-}
-
-/* The processor notes a read where it looks the page up, and forgets what it found when access is taken away. */
-static int forget_reads(void) {
-    int file = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
-    int done = file >= 0 && write(file, "1", 1) == 1;
-    if (file >= 0)
-        close(file);
-    return done && mprotect(copy, copy_size, PROT_NONE) == 0 && mprotect(copy, copy_size, PROT_READ | PROT_WRITE) == 0;
 }
 
 /* Pages of other kinds on both sides: the kernel counts what it has joined as one. */
@@ -81,7 +71,9 @@ void galgo_watch(void) {
     char **from = environ, **to = copy;
     while ((*to++ = *from++))
         ;
-    if (!forget_reads())
+    /* The kernel forgets which of these pages were used (Linux 5.4). Where it cannot, nobody watches. A page that it leaves out
+       seems to be read, and the program stays cold. */
+    if (madvise(copy, copy_size, MADV_COLD) != 0)
         return;
     original = environ;
     environ = copy;
