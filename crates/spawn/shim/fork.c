@@ -47,14 +47,14 @@ GALGO_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), 
    itself. */
 static int ruleset = -1;
 
-void galgo_make_ruleset(int files) {
-    /* LANDLOCK_ACCESS_FS_REFER: to rename from folder to folder. Beside a domain that handles rights to files one that says
-       nothing of this denies it. */
+void galgo_make_ruleset(void) {
+    /* LANDLOCK_ACCESS_FS_REFER: to rename from folder to folder. The template's domain handles rights to files. Beside it, a
+       domain that says nothing of this right denies it. */
     const uint64_t refer = 1 << 13;
     /* struct landlock_ruleset_attr: rights to files, none to ports, abstract Unix sockets and signals. */
-    const uint64_t attributes[3] = {files ? refer : 0, 0, 1 | 2};
+    const uint64_t attributes[3] = {refer, 0, 1 | 2};
     ruleset = (int)syscall(SYS_landlock_create_ruleset, attributes, sizeof attributes, 0);
-    if (!files || ruleset < 0)
+    if (ruleset < 0)
         return;
     /* LANDLOCK_RULE_PATH_BENEATH; struct landlock_path_beneath_attr. */
     struct __attribute__((packed)) { uint64_t allowed; int32_t parent; } rule = {refer, open("/", O_PATH | O_CLOEXEC)};

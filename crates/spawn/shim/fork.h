@@ -10,9 +10,8 @@ const char *galgo_cannot_fork(void);
 /* A child that is the server's, as this process is: 0 in the child. */
 pid_t galgo_make_child(void);
 
-/* From here on each child is in a Landlock domain of its own, where the kernel has scopes. `files`: this process is in one that
-   handles rights to files. */
-void galgo_make_ruleset(int files);
+/* From here on each child is in a Landlock domain of its own, where the kernel has scopes. */
+void galgo_make_ruleset(void);
 
 /* From the first until the second nobody of the same user may look into this process, nor into its children:
    /proc/PID/mem can be written to. */

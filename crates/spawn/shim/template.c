@@ -318,7 +318,7 @@ int galgo_stop(const char *files, const char *obstacle) {
         return become(GALGO_CONTROL);
     }
     if (looked & 1)
-        galgo_make_ruleset(looked & 2);
+        galgo_make_ruleset();
     /* What the server had this process made with, its children have, too: a session of its own, and a signal for
        when the server is gone. One that is gone already is noticed as the request is waited for. */
     int orphaned = 0;

@@ -2,18 +2,18 @@
 //! outside, nor connect to an abstract Unix socket that was made outside. The server is outside of all domains, so it can do
 //! all of that to its programs.
 //!
-//! A domain handles no rights to files or ports, with two exceptions: a strict sandbox ([`make_confining_ruleset`]), and a server that
-//! starts nothing itself ([`make_files_ruleset`]). A domain that handles rights to files forbids, among others, to rename a file from one
-//! folder into another.
+//! The domain of the standard sandbox also forbids writing to files outside of some folders ([`make_standard_ruleset`]). A strict
+//! sandbox forbids more ([`make_confining_ruleset`]), and so does a server that starts nothing itself ([`make_files_ruleset`]).
 
 use crate::raw::syscall;
 use rustix::{
-    fs::{FileType, fstat},
+    fs::{FileType, Mode, OFlags, fstat, open},
     io::Errno,
 };
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    path::PathBuf,
 };
 
 /// The kernel's `struct landlock_ruleset_attr`.
@@ -27,17 +27,33 @@ struct Attributes {
 /// `LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET` and `LANDLOCK_SCOPE_SIGNAL`.
 const SCOPED: u64 = 1 << 0 | 1 << 1;
 
-/// Makes the ruleset of each program's domain; `None` if the kernel has no scopes, which came with Landlock's ABI 6, Linux
-/// 6.12. `execve` closes the descriptor.
+/// Makes the ruleset of a program's domain in the standard sandbox. The program may write to these files, and to all files below
+/// these folders (`true`); if there are none, to all files. `None` if the kernel has no scopes, which came with Landlock's ABI 6,
+/// Linux 6.12. `execve` closes the descriptor.
 ///
 /// # Errors
 /// Descriptors or memory are short: whether there are scopes is not known.
-pub(crate) fn make_scopes_ruleset() -> io::Result<Option<OwnedFd>> {
-    create_ruleset(&Attributes {
-        handled_access_fs: 0,
+pub(crate) fn make_standard_ruleset(writable: &[(PathBuf, bool)]) -> io::Result<Option<OwnedFd>> {
+    let handled = AccessRights::FILE_WRITE | AccessRights::REFER;
+    let made = create_ruleset(&Attributes {
+        handled_access_fs: if writable.is_empty() { 0 } else { handled },
         handled_access_net: 0,
         scoped: SCOPED,
-    })
+    })?;
+    let Some(ruleset) = made else {
+        return Ok(None);
+    };
+    for (path, is_folder) in writable {
+        // Nothing here asks the file system about the file, which may hang.
+        let held = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match open(path, held, Mode::empty()) {
+            Ok(file) => add_rule(&ruleset, file.as_fd(), *is_folder, handled)?,
+            Err(e @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(e.into()),
+            // The file has gone meanwhile.
+            Err(_) => {}
+        }
+    }
+    Ok(Some(ruleset))
 }
 
 fn create_ruleset(attributes: &Attributes) -> io::Result<Option<OwnedFd>> {
@@ -60,11 +76,8 @@ fn create_ruleset(attributes: &Attributes) -> io::Result<Option<OwnedFd>> {
 }
 
 /// Returns whether the kernel keeps programs apart from each other and from this process.
-///
-/// # Errors
-/// Descriptors or memory are short.
-pub fn keeps_apart() -> io::Result<bool> {
-    Ok(make_scopes_ruleset()?.is_some())
+pub fn keeps_apart() -> bool {
+    landlock_abi() >= 6
 }
 
 /// Returns the version of Landlock's interface; 0: no Landlock.
@@ -152,7 +165,7 @@ impl Ports {
     pub(crate) const ALL: Self = Self(Self::BIND_TCP | Self::CONNECT_TCP);
 }
 
-/// Makes the ruleset of programs that may see only the listed files, and have the scopes of [`make_scopes_ruleset`]. Rights that the kernel
+/// Makes the ruleset of programs that may see only the listed files, and have the scopes of a program. Rights that the kernel
 /// does not know are left out; `None`: the kernel has no Landlock.
 ///
 /// # Errors
@@ -226,10 +239,21 @@ struct Beneath {
 }
 
 fn allow_access(ruleset: &OwnedFd, file: BorrowedFd<'_>, access: u64) -> io::Result<()> {
+    let kind = FileType::from_raw_mode(fstat(file)?.st_mode);
+    add_rule(ruleset, file, kind == FileType::Directory, access)
+}
+
+fn add_rule(
+    ruleset: &OwnedFd,
+    file: BorrowedFd<'_>,
+    is_folder: bool,
+    access: u64,
+) -> io::Result<()> {
     const PATH_BENEATH: usize = 1; // LANDLOCK_RULE_PATH_BENEATH
-    let allowed_access = match FileType::from_raw_mode(fstat(file)?.st_mode) {
-        FileType::Directory => access,
-        _ => access & AccessRights::OF_FILES,
+    let allowed_access = if is_folder {
+        access
+    } else {
+        access & AccessRights::OF_FILES
     };
     let rule = Beneath {
         allowed_access,

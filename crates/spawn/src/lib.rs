@@ -34,6 +34,7 @@ mod refusable;
 pub mod remote;
 pub mod sandbox;
 pub mod spawner;
+mod standard_ruleset;
 mod start;
 mod start_error;
 pub mod template;

@@ -1,7 +1,7 @@
 //! Waits for processes that were killed, or left to run, but are not gone yet, because no event loop may wait for them. Also
-//! ends processes that programs leave running outside of their groups ([`crate::leftover`]).
+//! ends processes that programs leave running outside of their groups ([`crate::leftover`]), and keeps the ruleset of programs current.
 
-use crate::{exit::reap_process, leftover::Leftovers};
+use crate::{exit::reap_process, leftover::Leftovers, standard_ruleset::renew_standard_ruleset};
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     io::{read, write},
@@ -127,6 +127,7 @@ fn run_reaper(wake: &OwnedFd) {
         waiting.append(&mut ARRIVED.lock().unwrap_or_else(PoisonError::into_inner));
         let now = Instant::now();
         if now >= next {
+            renew_standard_ruleset();
             next = now + leftovers.terminate_leftovers();
         }
     }

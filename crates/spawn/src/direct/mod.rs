@@ -13,10 +13,10 @@ use crate::{
     apart::programs_user,
     child::Child,
     claims::ProcessMark,
-    domain,
     env::STRING_MAX,
     refusable::resource_limit,
     sandbox::{Ipc, Sandbox},
+    standard_ruleset::share_standard_ruleset,
     start::{FailedLaunch, Launch, LaunchOutcome, Limits, MORE_MAX, Priority, Start},
     start_error::{StartError, StartStage},
 };
@@ -63,13 +63,13 @@ impl Direct {
     /// status of its children, because its parent ignored SIGCHLD, this undoes that.
     pub fn new() -> io::Result<Self> {
         let null = open_null()?;
-        Self::with_launches(Launches::new(&null), &null, &make_shared_ruleset()?)
+        Self::with_launches(Launches::new(&null), &null, &share_standard_ruleset()?)
     }
 
     /// Creates one for each of `threads` threads, with memory for eight launches: 27 descriptors each, and small mappings. The
     /// first start of each thread gets lower descriptor numbers than the second start of any.
     pub fn for_threads(threads: usize) -> io::Result<Vec<Self>> {
-        let (null, ruleset) = (open_null()?, make_shared_ruleset()?);
+        let (null, ruleset) = (open_null()?, share_standard_ruleset()?);
         let launches = Launches::for_threads(threads, &null)?;
         let with = |launches| Self::with_launches(launches, &null, &ruleset);
         launches.into_iter().map(with).collect()
@@ -105,9 +105,8 @@ impl Direct {
         self.ipc = ipc;
     }
 
-    /// Sets the ruleset that programs enter a domain with, from the next start on, in place of a ruleset with scopes alone.
-    /// `None`: programs enter no domain here, and make their own domain with these scopes. If a process is in a domain that
-    /// handles rights to files, another domain that handles none denies renames from folder to folder.
+    /// Sets the ruleset that programs enter a domain with, from the next start on, in place of the standard ruleset. `None`:
+    /// programs enter no domain here, and make their own.
     pub fn set_ruleset(&mut self, ruleset: Option<OwnedFd>) {
         self.ruleset = ruleset.map(Arc::new);
     }
@@ -322,11 +321,6 @@ impl Direct {
         }
         Ok(())
     }
-}
-
-/// Makes the ruleset that the programs of one or more spawners share.
-fn make_shared_ruleset() -> io::Result<Option<Arc<OwnedFd>>> {
-    Ok(domain::make_scopes_ruleset()?.map(Arc::new))
 }
 
 /// Copies descriptors above every number that they get in a child, so that none is overwritten before it is copied.

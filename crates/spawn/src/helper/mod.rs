@@ -153,11 +153,12 @@ fn set_up<'r>(
         None if terms.sandbox == Sandbox::Standard => sandbox::enter_ipc(),
         None => Ipc::Machine,
     };
+    // Root can list `/`.
+    let mut direct = Direct::new().map_err(io("preparing to start programs"))?;
     if effective_uid() != user.uid {
         user.assume_apart().map_err(|e| e.to_string())?;
     }
     close_itself(spawner)?;
-    let mut direct = Direct::new().map_err(io("preparing to start programs"))?;
     direct.set_umask(Some(terms.umask));
     direct.set_orphaned(Some(Signal::KILL.as_raw()));
     direct.set_ipc(ipc);

@@ -5,6 +5,7 @@ use crate::{
     claims::{MarkKind, ProcessMark},
     leftover::WatchedTemplate,
     own_child::set_limits,
+    standard_ruleset::count_renewals,
     template::{
         eligible,
         names::module_name,
@@ -61,8 +62,6 @@ mod looked {
     pub(super) const NOTHING: u8 = b'@';
     /// The template's children are in their own domains.
     pub(super) const APART: u8 = 1;
-    /// The template is in a domain that handles rights to files.
-    pub(super) const FILES: u8 = 2;
 }
 
 impl OwnTemplate {
@@ -98,6 +97,8 @@ impl OwnTemplate {
             launch.more.push(copy);
         }
         let cpu = launch.limits.cpu;
+        let mut reports = Reports::default();
+        reports.loaded.renewals = count_renewals();
         let child = run(launch)?;
         let births = child.is_marked().then(Mutex::default);
         let forks = uses == Uses::Many && births.is_some();
@@ -112,13 +113,8 @@ impl OwnTemplate {
             cpu,
             worn: None,
             control,
-            reports: Reports::default(),
+            reports,
         })
-    }
-
-    /// Notes that the template is in a domain that handles rights to files.
-    pub(crate) fn set_in_file_domain(&mut self) {
-        self.looked |= looked::FILES;
     }
 
     /// Implements [`Template::loaded`](super::Template::loaded).

@@ -33,6 +33,9 @@ pub struct LoadedTemplate {
     pub left: Vec<String>,
     /// The learned modules were checked for this template; if not, another template will get them.
     pub knows_modules: bool,
+    /// The value of [`count_renewals`](crate::standard_ruleset::count_renewals) before the template was started: programs that
+    /// are started later may write to other files.
+    pub(super) renewals: u64,
 }
 
 #[derive(Debug, Default)]

@@ -14,7 +14,10 @@ use std::{
 };
 
 use super::reports::LoadedTemplate;
-use crate::FileId;
+use crate::{
+    FileId,
+    standard_ruleset::{count_renewals, renew_standard_ruleset},
+};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{AtFlags, CWD, StatxFlags, stat, statfs, statx},
@@ -59,6 +62,8 @@ pub struct UnheardFiles<P> {
     mounts: Option<File>,
     /// Number of times that the mounts have changed.
     changes: AtomicU64,
+    /// The value of [`count_renewals`] when [`has_unheard`](Self::has_unheard) was last called.
+    renewals: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -69,6 +74,8 @@ struct Noted<P> {
     unheard: bool,
     /// The value of `UnheardFiles::changes` when the files were last checked.
     changes: u64,
+    /// The value of [`count_renewals`] when the template was started.
+    renewals: u64,
 }
 
 impl<P> UnheardFiles<P> {
@@ -78,6 +85,7 @@ impl<P> UnheardFiles<P> {
             any: AtomicBool::new(false),
             mounts: File::open("/proc/self/mountinfo").ok(),
             changes: AtomicU64::new(0),
+            renewals: count_renewals().into(),
         }
     }
 
@@ -114,14 +122,18 @@ impl<P> UnheardFiles<P> {
             files: files.into(),
             unheard: unheard || !is_same,
             changes,
+            renewals: loaded.renewals,
         };
         programs.insert(program_key(program), noted);
         self.any.fetch_or(unheard, Ordering::SeqCst);
     }
 
-    /// Returns whether some program has a file that may change without an event.
+    /// Returns whether some program has a file that may change without an event, or the ruleset of programs has changed since
+    /// the last call.
     pub(crate) fn has_unheard(&self) -> bool {
-        self.any.load(Ordering::SeqCst)
+        let renewals = count_renewals();
+        let is_renewed = self.renewals.swap(renewals, Ordering::SeqCst) != renewals;
+        is_renewed || self.any.load(Ordering::SeqCst)
     }
 
     /// Returns a descriptor that has exceptional conditions (POLLPRI) once the mounts have changed.
@@ -143,15 +155,18 @@ impl<P> UnheardFiles<P> {
 
     /// Notes that the mounts have changed.
     pub(crate) fn mounts_changed(&self) {
+        renew_standard_ruleset();
         self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns whether the files of a program must be checked: one may change without an event, or the mounts have changed.
+    /// Returns whether a program must be checked: a file may change without an event, or the mounts or the ruleset have changed.
     pub fn is_due(&self, program: &Arc<P>) -> bool {
         let changes = self.changes.load(Ordering::SeqCst);
         let programs = self.lock_programs();
         let noted = programs.get(&program_key(program));
-        noted.is_some_and(|noted| noted.unheard || noted.changes != changes)
+        noted.is_some_and(|noted| {
+            noted.unheard || noted.changes != changes || noted.renewals != count_renewals()
+        })
     }
 
     /// Returns all programs whose files must be checked.
@@ -166,17 +181,18 @@ impl<P> UnheardFiles<P> {
             .collect()
     }
 
-    /// Returns whether a file of the program has changed, by stat(2). Waits for file systems.
+    /// Returns whether a file of the program has changed, by stat(2), or the ruleset of programs. Waits for file systems.
     pub fn has_changed(&self, program: &Arc<P>) -> bool {
         let changes = self.changes.load(Ordering::SeqCst);
-        let Some(files) = self
+        let Some((files, renewals)) = self
             .lock_programs()
             .get(&program_key(program))
-            .map(|noted| noted.files.clone())
+            .map(|noted| (noted.files.clone(), noted.renewals))
         else {
             return false;
         };
-        let changed = files.iter().any(|(file, then)| read_version(file) != *then);
+        let changed = renewals != count_renewals()
+            || files.iter().any(|(file, then)| read_version(file) != *then);
         let mut programs = self.lock_programs();
         match programs.get_mut(&program_key(program)) {
             // The program was loaded again meanwhile.

@@ -306,10 +306,7 @@ impl HelperTemplates {
             })
         };
         let launch = program.into_launch(terms);
-        let mut template = OwnTemplate::start(launch, stdio, (kind, order.uses), &modules, run)?;
-        if terms.remit.terms.strict.is_some() {
-            template.set_in_file_domain();
-        }
+        let template = OwnTemplate::start(launch, stdio, (kind, order.uses), &modules, run)?;
         Ok((template, load))
     }
 }
@@ -347,7 +344,8 @@ fn check_order(
     Ok((program, kind, shared))
 }
 
-/// Checks files that may change without an event, if the mounts have changed or [`UNHEARD`] has passed since the last check.
+/// Checks files that may change without an event, if the mounts have changed or [`UNHEARD`] has passed since the last check. Also
+/// notices that the ruleset of programs has changed.
 fn look_at_unheard(
     watch: &FileWatch<TemplateOrigin>,
     is_remounted: bool,
@@ -355,7 +353,7 @@ fn look_at_unheard(
 ) {
     if is_remounted {
         watch.unheard.mounts_changed();
-    } else if !watch.unheard.has_unheard() || looked.is_some_and(|at| at.elapsed() < UNHEARD) {
+    } else if looked.is_some_and(|at| at.elapsed() < UNHEARD) || !watch.unheard.has_unheard() {
         return;
     }
     for origin in watch.unheard.due_programs() {
