@@ -5,6 +5,7 @@
 
 pub mod child;
 pub mod disk;
+mod flaky;
 pub mod inject;
 pub mod over_http2;
 pub mod over_tls;
@@ -172,17 +173,24 @@ pub fn trials(tests: Vec<Test>) -> Vec<Trial> {
             quiet(info);
         }
     }));
-    let trial = |test: Test| Trial::ignorable_test(test.name, move || run(&*test.run));
+    let trial = |test: Test| {
+        let name = test.name.clone();
+        Trial::ignorable_test(test.name, move || run(&name, &*test.run))
+    };
     tests.into_iter().map(trial).collect()
 }
 
-fn run(test: &dyn Fn()) -> Result<Completion, Failed> {
-    match catch_unwind(AssertUnwindSafe(test)) {
+fn run(name: &str, test: &dyn Fn()) -> Result<Completion, Failed> {
+    let once = || match catch_unwind(AssertUnwindSafe(test)) {
         Ok(()) => Ok(Completion::Completed),
         Err(thrown) => match thrown.downcast::<Skipped>() {
             Ok(skipped) => Ok(Completion::ignored_with(skipped.0)),
-            Err(thrown) => resume_unwind(thrown),
+            Err(thrown) => Err(thrown),
         },
+    };
+    match once().or_else(|thrown| flaky::try_again(name, thrown, once)) {
+        Ok(completion) => Ok(completion),
+        Err(thrown) => resume_unwind(thrown),
     }
 }
 
