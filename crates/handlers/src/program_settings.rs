@@ -2,7 +2,8 @@
 
 use std::{ffi::CString, path::PathBuf, sync::Arc, time::Duration};
 
-use galgo_proto::{glob::Glob, h1::BodyLen};
+use galgo_proto::h1::BodyLen;
+use galgo_spawn::glob::Glob;
 use galgo_spawn::{
     EnvBlock, Launch, Limits, Priority, Sandbox, owners::Remit, sandbox::Confinement,
 };

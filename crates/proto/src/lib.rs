@@ -11,7 +11,6 @@ pub mod fcgi;
 pub mod fields;
 pub mod forwarded;
 pub mod gateway;
-pub mod glob;
 pub mod h1;
 pub mod h2;
 mod head_error;

@@ -12,6 +12,7 @@ mod domain;
 mod env;
 mod exit;
 mod file_id;
+pub mod glob;
 pub mod guard;
 pub mod hanging;
 mod helper;

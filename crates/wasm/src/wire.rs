@@ -26,8 +26,9 @@ use std::{
 
 use galgo_spawn::{
     Exit, Status,
+    glob::Glob,
     identity::effective_uid,
-    owners::{Denied, Layout, OwnedBy, may_run},
+    owners::{Denied, Layout, OwnedBy, ProgramFolder, may_run},
     remote::message,
 };
 use rustix::{
@@ -188,6 +189,8 @@ pub struct UserSetup {
     pub root: Vec<u8>,
     /// The layout of that folder.
     pub layout: Layout,
+    /// Patterns for the names of modules. Empty: every file of the folder may be one.
+    pub names: Vec<Glob>,
     /// The owners that the modules may have.
     pub owner: OwnedBy,
     /// Limit of instances at once.
@@ -265,6 +268,10 @@ impl Message {
             Self::Own(setup) => {
                 to.put_number(4).put_bytes(&setup.root);
                 to.put_number(index_in(LAYOUTS, setup.layout));
+                to.put_number(setup.names.len() as u64);
+                for names in &setup.names {
+                    to.put_bytes(names.as_str().as_bytes());
+                }
                 to.put_number(index_in(OWNERS, setup.owner));
                 to.put_number(setup.instances);
                 to.put_number(setup.memory).put_number(setup.cpu);
@@ -290,6 +297,7 @@ impl Message {
             4 => Self::Own(UserSetup {
                 root: from.take_bytes()?.to_vec(),
                 layout: element_at(LAYOUTS, from.take_number()?)?,
+                names: decode_names(&mut from)?,
                 owner: element_at(OWNERS, from.take_number()?)?,
                 instances: from.take_number()?,
                 memory: from.take_number()?,
@@ -305,6 +313,13 @@ impl Message {
         };
         from.0.is_empty().then_some(message)
     }
+}
+
+fn decode_names(from: &mut Decoder<'_>) -> Option<Vec<Glob>> {
+    let count = from.take_number()?;
+    (0..count)
+        .map(|_| Glob::parse(&from.take_text()?))
+        .collect()
 }
 
 fn decode_setup(from: &mut Decoder<'_>) -> Option<WorkerSetup> {
@@ -351,7 +366,11 @@ impl UserSetup {
     /// The module may not run.
     pub fn may_run(&self, module: &Path) -> Result<PathBuf, Denied> {
         let root = Path::new(OsStr::from_bytes(&self.root));
-        let folder = (root, self.layout);
+        let folder = ProgramFolder {
+            root,
+            layout: self.layout,
+            names: &self.names,
+        };
         may_run(folder, module, effective_uid(), self.owner, true)
     }
 }
@@ -467,6 +486,7 @@ mod tests {
         Message::Own(UserSetup {
             root: b"/srv".to_vec(),
             layout: Layout::Host,
+            names: vec![Glob::parse("*.wasm").unwrap()],
             owner: OwnedBy::User,
             instances: 9,
             profile: Profile {

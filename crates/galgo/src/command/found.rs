@@ -171,6 +171,7 @@ mod tests {
             ],
             userdir: Some(UserDir {
                 files: None,
+                cgi_names: Vec::new(),
                 cgi: None,
                 users: Vec::new(),
             }),

@@ -13,6 +13,7 @@ use galgo_handlers::steps::{errors::Errors, rewrite::Rewrites};
 use galgo_io::tls::Clients;
 use galgo_proto::forwarded::Trusted;
 use galgo_spawn::{
+    glob::Glob,
     identity::Identity,
     owners::{Remit, RunsAs},
     readable::explain_unreadable,
@@ -124,7 +125,10 @@ impl Config {
     pub fn remits(&self) -> impl Iterator<Item = (&str, &Arc<Remit>)> {
         let routes = self.routes.iter();
         let of_routes = routes.flat_map(|r| r.remits().map(|remit| (&*r.path, remit)));
-        let of_hosts = self.sites.iter().filter_map(|sites| sites.remit.as_ref());
+        let of_hosts = self.sites.iter();
+        let of_hosts = of_hosts
+            .flat_map(|sites| [&sites.remit, &sites.remit_among_files])
+            .flatten();
         of_routes.chain(of_hosts.map(|remit| ("sites", remit)))
     }
 
@@ -183,6 +187,10 @@ pub struct Sites {
     pub fd: Folder,
     /// Terms under which helpers start the hosts' programs as another user; `None`: the server starts them as its own user.
     pub remit: Option<Arc<Remit>>,
+    /// Patterns for the names of programs among a host's files.
+    pub cgi_names: Vec<Glob>,
+    /// The terms for these programs.
+    pub remit_among_files: Option<Arc<Remit>>,
 }
 
 /// `/~user/…` from `~user/public_html`, `/~user/cgi-bin/…` from `~user/cgi-bin`.
@@ -190,6 +198,8 @@ pub struct Sites {
 pub struct UserDir {
     /// Folder of files, relative to the home.
     pub files: Option<PathBuf>,
+    /// Patterns for the names of programs among the files.
+    pub cgi_names: Vec<Glob>,
     /// Folder of programs, relative to the home.
     pub cgi: Option<PathBuf>,
     /// The users that have such a home; `(name, home)`.

@@ -8,8 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use galgo_proto::{glob::Glob, hosts::Hosts};
-use galgo_spawn::{hanging::look_at, trusted_path::canonicalize};
+use galgo_proto::hosts::Hosts;
+use galgo_spawn::{glob::Glob, hanging::look_at, trusted_path::canonicalize};
 
 use crate::{
     config::{Application, CgiRoot, Config, Files, Handler, Placed, Route, Sites},
@@ -69,9 +69,8 @@ fn exposure_message(files: &Files, route: &Route, url: &str) -> String {
     let names = match &route.handler {
         Handler::Upstream(up) => script_names(up),
         _ => {
-            let own = route.programs().map_or(&[][..], |cgi| &cgi.names);
-            let all = route.names.iter().chain(own);
-            all.map(|name| name.as_str().to_owned()).collect()
+            let names = route.programs().map_or(&[][..], |cgi| &cgi.names);
+            names.iter().map(|name| name.as_str().to_owned()).collect()
         }
     };
     let instead = match &names[..] {
@@ -122,12 +121,17 @@ fn recognizes_programs(files: &Files, route: &Route) -> bool {
     let Some(cgi) = route.programs() else {
         return false;
     };
-    match (&cgi.root, &route.names) {
-        (CgiRoot::Program { path, .. }, _) => one(path),
-        _ if !cgi.names.is_empty() => cgi.names.iter().all(all),
+    match &cgi.root {
+        CgiRoot::Program { path, .. } => one(path),
+        CgiRoot::Folder { .. } if cgi.names.is_empty() => false,
         // If a folder's name fits the pattern, each file in that folder is a program.
-        (CgiRoot::Folder { path, .. }, Some(names)) => all(names) && !has_folder(path, names),
-        (CgiRoot::Folder { .. }, None) => false,
+        CgiRoot::Folder { path, .. } => {
+            let folder = route
+                .names
+                .as_ref()
+                .is_some_and(|names| has_folder(path, names));
+            cgi.names.iter().all(all) && !folder
+        }
     }
 }
 

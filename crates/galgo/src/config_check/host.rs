@@ -14,7 +14,8 @@ use galgo_handlers::{
 };
 use galgo_proto::hosts::{Hosts, is_folder_name};
 use galgo_spawn::{
-    owners::{PROGRAMS, Remit},
+    glob::Glob,
+    owners::{PROGRAMS, PUBLIC, Remit},
     words,
 };
 use toml::Spanned;
@@ -24,20 +25,38 @@ use crate::{
     config_text::{
         config_error::{Checked, ConfigText},
         folder::path_of_open,
-        raw::{RawConfig, RawSites, Typed},
+        raw::{RawConfig, RawSites, RawSitesTable},
     },
 };
 
-/// The name of the folder with a host's files.
-const PUBLIC: &str = "public";
-
-/// Returns a route to files.
-pub(crate) fn build_files_route(url: String, path: PathBuf, fd: Folder, config: &Config) -> Route {
+/// Returns a route to files, and to the programs among them whose names fit `names`.
+pub(crate) fn build_files_route(
+    url: String,
+    (path, fd): (PathBuf, Folder),
+    names: &[Glob],
+    remit: Option<Arc<Remit>>,
+    config: &Config,
+) -> Route {
+    let plain = Files::new(path.clone(), fd.clone());
+    let indexes = names
+        .iter()
+        .filter_map(|name| name.as_str().strip_prefix('*'));
+    let indexes = indexes.map(|ending| format!("index{ending}"));
     let files = Files {
         interpreters: config.interpreters.clone(),
-        ..Files::new(path, fd)
+        cgi_names: names.to_vec(),
+        index: indexes.chain(plain.index.clone()).collect(),
+        ..plain
     };
-    build_route(url, Handler::Files(files), config)
+    let programs = || Cgi {
+        names: names.to_vec(),
+        remit,
+        ..below_folder((path.clone(), fd), path, config)
+    };
+    Route {
+        among_files: (!names.is_empty()).then(|| Arc::new(programs())),
+        ..build_route(url, Handler::Files(files), config)
+    }
 }
 
 /// Returns a route to programs.
@@ -77,23 +96,38 @@ impl ConfigText<'_> {
             return Ok(None);
         };
         let at = || typed.span();
-        let (path, user): (_, &Typed<String>) = match typed.get_ref() {
-            RawSites::Text(path) => (Some(Spanned::new(at(), path.clone())), &None),
-            RawSites::Table(table) => (table.path.clone(), &table.user),
+        let table = match typed.get_ref() {
+            RawSites::Text(path) => &RawSitesTable {
+                path: Some(Spanned::new(at(), path.clone())),
+                ..RawSitesTable::default()
+            },
+            RawSites::Table(table) => table,
         };
-        let Some(typed) = path else {
+        let Some(typed) = &table.path else {
             let message = "has no `path`: name the folder of the hosts, as in path = \"/srv/www\"";
             return Err(self.error_at(at(), message));
         };
-        let path = self.resolve_path(&typed)?;
-        let open = || root::open_folder(&path).map_err(|e| self.open_error(&typed, &path, &e));
-        // A single remit serves all hosts, so that a new host needs no reload.
-        let all = below_folder((path.clone(), open()?), PathBuf::new(), config);
-        let remit = self.build_remit(user, &None, &all, config, false)?;
+        let path = self.resolve_path(typed)?;
+        let fd = root::open_folder(&path).map_err(|e| self.open_error(typed, &path, &e))?;
+        let cgi_names = self.check_cgi_names(&table.cgi_names)?;
+        // One remit serves the programs of all hosts, and one those among files, so that a new host needs no reload.
+        let remit = |names: Vec<Glob>| {
+            let all = Cgi {
+                names,
+                ..below_folder((path.clone(), fd.clone()), PathBuf::new(), config)
+            };
+            let remit = self.build_remit(&table.user, &None, &all, config, false)?;
+            Ok(remit.map(|remit| Arc::new(remit.for_hosts_folder())))
+        };
         Ok(Some(Sites {
-            fd: open()?,
-            path,
-            remit: remit.map(|remit| Arc::new(remit.for_hosts_folder())),
+            remit: remit(Vec::new())?,
+            remit_among_files: match cgi_names[..] {
+                [] => None,
+                _ => remit(cgi_names.clone())?,
+            },
+            cgi_names,
+            fd: fd.clone(),
+            path: path.clone(),
         }))
     }
 }
@@ -130,12 +164,13 @@ impl Sites {
         }
         let folder = public.as_ref().or(programs.as_ref());
         let document_root = folder.map(|(path, _)| path.clone()).unwrap_or_default();
-        let remit = self.remit.as_ref();
-        let remit = remit.and_then(|remit| remit_of(remit, host)).map(Arc::new);
+        let of_host = |all: &Option<Arc<Remit>>| remit_of(all.as_ref()?, host).map(Arc::new);
         let url = format!("/{PROGRAMS}/");
-        let programs =
-            programs.map(|at| self::build_programs_route(url, at, document_root, remit, config));
-        let files = public.map(|(path, fd)| build_files_route("/".into(), path, fd, config));
+        let programs = programs
+            .map(|at| build_programs_route(url, at, document_root, of_host(&self.remit), config));
+        let among_files = of_host(&self.remit_among_files);
+        let files = public
+            .map(|at| build_files_route("/".into(), at, &self.cgi_names, among_files, config));
         let hosts = Hosts::new(vec![host.to_owned()]);
         let routes = programs.into_iter().chain(files).map(|route| {
             let host = hosts.clone();

@@ -2,7 +2,8 @@
 
 use std::{cmp::Reverse, ops::Range, path::Path, sync::Arc};
 
-use galgo_proto::{glob::Glob, hosts::Hosts};
+use galgo_proto::hosts::Hosts;
+use galgo_spawn::glob::Glob;
 use galgo_spawn::trusted_path::others_part;
 use toml::Spanned;
 
@@ -351,7 +352,7 @@ impl ConfigText<'_> {
     /// Checks the path of a route, which is compared with the decoded path of a request.
     ///
     /// If the last segment of the path has a `*`, this segment is a pattern for names.
-    fn check_url_path(&self, typed: &raw::Text) -> Checked<(String, Option<Glob>)> {
+    pub(crate) fn check_url_path(&self, typed: &raw::Text) -> Checked<(String, Option<Glob>)> {
         let path = typed.get_ref();
         let fail = |message: &str| Err(self.error_at(typed.span(), format!("{path:?} {message}")));
         if !path.starts_with('/') {

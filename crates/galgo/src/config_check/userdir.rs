@@ -40,7 +40,12 @@ pub(crate) fn add_home_routes(
             let Some(name) = name else { continue };
             match open_home_route(user, home, name, kind, &userdir, config) {
                 Ok(mut route) => {
-                    if let Handler::Cgi(cgi) = &mut route.handler {
+                    let files = &mut route.among_files;
+                    let programs = match &mut route.handler {
+                        Handler::Cgi(cgi) => Some(cgi),
+                        _ => files.as_mut(),
+                    };
+                    if let Some(cgi) = programs {
                         let remit =
                             text.build_remit(&raw.get_ref().user, &None, cgi, config, false)?;
                         if let Some(cgi) = Arc::get_mut(cgi) {
@@ -78,7 +83,10 @@ pub(crate) fn open_home_route(
     let home_folder = root::open_folder(home)?;
     let fd = look_at(&path, || root::open_below(&home_folder, name))?;
     Ok(match kind {
-        HomeRouteKind::Files => host::build_files_route(format!("/~{user}/"), path, fd, config),
+        HomeRouteKind::Files => {
+            let url = format!("/~{user}/");
+            host::build_files_route(url, (path, fd), &userdir.cgi_names, None, config)
+        }
         HomeRouteKind::Cgi => {
             let document_root = home.join(userdir.files.as_deref().unwrap_or(name));
             let url = format!("/~{user}/cgi-bin/");
@@ -95,6 +103,7 @@ impl ConfigText<'_> {
         if files.is_none() && cgi.is_none() {
             return Err(self.keyless_error(at, "userdir: name at least one of `files` and `cgi`"));
         }
+        let cgi_names = self.check_cgi_names(&raw.cgi_names)?;
         let users = each_typed(&raw.users, |user| self.check_user(user))?;
         let named = raw
             .users
@@ -105,7 +114,12 @@ impl ConfigText<'_> {
             let message = "userdir: list the users to publish: users = [\"alice\"]";
             return Err(self.keyless_error(at, message));
         }
-        Ok(UserDir { files, cgi, users })
+        Ok(UserDir {
+            files,
+            cgi_names,
+            cgi,
+            users,
+        })
     }
 
     fn check_below_home(&self, typed: &raw::Text) -> Checked<PathBuf> {

@@ -12,8 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use galgo_proto::glob::Glob;
-use galgo_spawn::{hanging::look_at, trusted_path::resolve};
+use galgo_spawn::{glob::Glob, hanging::look_at, trusted_path::resolve};
 use serde::Deserialize;
 use toml::Spanned;
 

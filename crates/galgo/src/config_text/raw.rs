@@ -401,6 +401,7 @@ table! {
     /// `[userdir]`.
     RawUserDir {
         files: String,
+        cgi_names: Vec<Text>,
         cgi: String,
         user: String,
         users: Vec<Text>,
@@ -411,6 +412,7 @@ table! {
     /// `sites = { … }`.
     RawSitesTable {
         path: String,
+        cgi_names: Vec<Text>,
         user: String,
     }
 }

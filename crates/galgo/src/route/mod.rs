@@ -12,10 +12,11 @@ use galgo_handlers::{
     script::{self, FoundProgram},
     steps::Steps,
 };
-use galgo_proto::{glob::Glob, hosts::Hosts};
+use galgo_proto::hosts::Hosts;
 use galgo_service::{
     admission::ConcurrencyLimit, fault::Fault, log::route_logs::OwnLog, request::Named,
 };
+use galgo_spawn::glob::Glob;
 use galgo_spawn::owners::Remit;
 
 /// A route: the handler for a path, and the steps around it.

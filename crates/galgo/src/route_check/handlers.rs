@@ -10,8 +10,7 @@ use std::{
 };
 
 use galgo_handlers::{cache::AnswerCache, modules::is_module, root};
-use galgo_proto::glob::Glob;
-use galgo_spawn::{hanging::look_at, inspect, trusted_path};
+use galgo_spawn::{glob::Glob, hanging::look_at, inspect, trusted_path};
 use rustix::fs::Access;
 use toml::Spanned;
 
@@ -21,7 +20,10 @@ use crate::{
         config_error::{Checked, ConfigError, ConfigText},
         folder::{self, describe_unopened},
         host_names::RawHosts,
-        raw::{self, Raw, RawRespond, RawRoute, first_place, flag_or_default, place, where_typed},
+        raw::{
+            self, Raw, RawRespond, RawRoute, Typed, first_place, flag_or_default, place,
+            where_typed,
+        },
     },
 };
 
@@ -59,13 +61,13 @@ impl ConfigText<'_> {
                 "is an option of `files` routes: a `cgi` route runs every program of its folder",
             ));
         };
-        let mut cgi = self.check_programs(route, typed, all, config)?;
-        cgi.names = self.check_cgi_names(route)?;
-        Ok(Some(Arc::new(cgi)))
+        Ok(Some(Arc::new(
+            self.check_programs(route, typed, all, config)?,
+        )))
     }
 
-    fn check_cgi_names(&self, route: &RawRoute) -> Checked<Vec<Glob>> {
-        let Some(typed) = &route.cgi_names else {
+    pub(crate) fn check_cgi_names(&self, typed: &Typed<Vec<raw::Text>>) -> Checked<Vec<Glob>> {
+        let Some(typed) = typed else {
             return Ok(Vec::new());
         };
         if typed.get_ref().is_empty() {
@@ -91,12 +93,17 @@ impl ConfigText<'_> {
         config: &Config,
     ) -> Checked<Cgi> {
         let root = self.open_typed(typed, CgiRoot::open)?;
+        // A helper must know the pattern of the path: else it would start any file of the folder.
+        let names = match (&route.cgi_names, &route.path) {
+            (None, Some(path)) => self.check_url_path(path)?.1.into_iter().collect(),
+            _ => self.check_cgi_names(&route.cgi_names)?,
+        };
         let document_root = self
             .check_document_root(route, all)?
             .unwrap_or_else(|| root.folder().to_owned());
         let cgi = Cgi {
             root,
-            names: Vec::new(),
+            names,
             document_root,
             env: self.check_env(route)?,
             load_env: self.check_load_env(route)?,
@@ -120,10 +127,6 @@ impl ConfigText<'_> {
         // An authorizer and `env_rules` may each give variables of `env` other values.
         let authorized = route.authorizer.is_some() || route.env_rules.is_some();
         let remit = self.build_remit(&route.user, &route.group, &cgi, config, authorized)?;
-        if remit.is_some() {
-            let key = first_place!(route, user, sandbox);
-            self.require_whole_folder(route, key.unwrap_or_else(|| typed.span()))?;
-        }
         Ok(Cgi { remit, ..cgi })
     }
 
@@ -132,17 +135,6 @@ impl ConfigText<'_> {
             let most = self.check_time(&route.cache, Duration::ZERO, 100, 3_600_000)?;
             Ok(Arc::new(AnswerCache::new(most)))
         })
-    }
-
-    /// Refuses patterns for names if a helper starts the programs. A helper starts anything in the route's folder, so a
-    /// pattern would hold for requests only.
-    fn require_whole_folder(&self, route: &RawRoute, key: Range<usize>) -> Checked<()> {
-        let pattern = |path: &raw::Text| path.get_ref().contains('*');
-        let named = route.cgi_names.is_some() || route.path.as_ref().is_some_and(pattern);
-        self.refuse(
-            named.then_some(key),
-            "needs a folder of programs: write a route with `cgi` = that folder and a path without \"*\"",
-        )
     }
 
     /// Checks the access that modules of a route get: `preopen`, `preopen_rw`, `network`.
@@ -212,7 +204,7 @@ impl ConfigText<'_> {
             let names = index.get_ref().iter().map(|name| self.check_index(name));
             files.index = names.collect::<Checked<_>>()?;
         }
-        files.cgi_names = self.check_cgi_names(route)?;
+        files.cgi_names = self.check_cgi_names(&route.cgi_names)?;
         files.listing = flag_or_default(&route.listing, files.listing);
         files.precompressed = flag_or_default(&route.precompressed, files.precompressed);
         for (ending, media) in route.types.iter().flat_map(|map| map.get_ref()) {

@@ -155,10 +155,12 @@ impl ConfigText<'_> {
         let running = config.admission.running;
         let running = cgi.options.max_running.map_or(running, |m| m.min(running));
         let (path, limits) = (cgi.root.path(), &cgi.options.limits);
-        let modules = module_terms(path, &runs_as, &cgi.guest_access, limits, running);
+        let programs = (path, &cgi.names[..]);
+        let modules = module_terms(programs, &runs_as, &cgi.guest_access, limits, running);
         Ok(Some(Arc::new(Remit::new(Terms {
             path: path.to_owned(),
             layout: Layout::Named,
+            names: cgi.names.clone(),
             interpreters: cgi.interpreters.clone(),
             variables,
             constants,
@@ -200,6 +202,7 @@ impl ConfigText<'_> {
         Ok(Some(Arc::new(Remit::new(Terms {
             path: workers.run.clone(),
             layout: Layout::Named,
+            names: Vec::new(),
             interpreters: Arc::default(),
             variables: Vec::new(),
             constants: std::iter::once(path).chain(up.env.clone()).collect(),

@@ -63,7 +63,7 @@ static PAGES: [Page; 5] = [
     Page {
         name: "suexec.md",
         language: "apache",
-        pairs: 6,
+        pairs: 7,
         start: peers::suexec,
     },
 ];

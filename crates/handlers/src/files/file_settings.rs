@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use galgo_proto::glob::Glob;
+use galgo_spawn::glob::Glob;
 
 use crate::root::{Folder, open_folder};
 

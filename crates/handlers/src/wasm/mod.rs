@@ -22,6 +22,7 @@ use galgo_service::{
 };
 use galgo_spawn::{
     Exit, FileId, Limits,
+    glob::Glob,
     owners::{Layout, ModuleTerms, Owners, Remit, RunsAs},
     words,
 };
@@ -405,7 +406,7 @@ pub fn descriptors(running: usize) -> usize {
 /// Returns the terms for the worker of a route's own modules, if these run as another user or in a strict sandbox. `running` is
 /// the limit for programs at the same time.
 pub fn module_terms(
-    root: &Path,
+    (root, names): (&Path, &[Glob]),
     runs_as: &RunsAs,
     guest_access: &GuestAccess,
     limits: &Limits,
@@ -414,6 +415,7 @@ pub fn module_terms(
     let setup = UserSetup {
         root: root.as_os_str().as_bytes().to_vec(),
         layout: Layout::Named,
+        names: names.to_vec(),
         owner: runs_as.owned_by(),
         instances: (running + SPARE) as u64,
         profile: profile(guest_access),

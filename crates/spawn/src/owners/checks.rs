@@ -5,7 +5,7 @@
 //! then executed by its path, because a script's interpreter opens the script by path anyway, even if the kernel was given a
 //! descriptor. So the executed file is the checked file, or a file that the same user has put there meanwhile.
 
-use crate::{host_name::is_host, remote::shortage::is_short, trusted_path::resolve};
+use crate::{glob::Glob, host_name::is_host, remote::shortage::is_short, trusted_path::resolve};
 use rustix::{
     fs::{
         AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2,
@@ -36,6 +36,8 @@ pub enum CheckFailure {
     /// The file or folder could not be examined.
     System(Errno),
     NotBelow,
+    /// No pattern of the route fits the name.
+    OtherName,
     Hidden,
     Link,
     /// A link leads out of another account's folder.
@@ -75,6 +77,7 @@ impl fmt::Display for Denied {
                 io::Error::from(errno)
             ),
             CheckFailure::NotBelow => f.write_str("is not below the folder of its route"),
+            CheckFailure::OtherName => f.write_str("has a name that `cgi_names` or the path of its route does not list"),
             CheckFailure::Hidden => f.write_str("has a name that begins with \".\" or ends in \"~\", and such files are not run"),
             CheckFailure::Link => f.write_str(
                 "is a symbolic link, and galgo follows none to programs that run as other users: name the real path",
@@ -113,20 +116,32 @@ pub enum Layout {
     Named,
     /// The folder that holds a folder for each host. Programs lie only in the hosts' own folders.
     Hosts,
-    /// `HOST/cgi-bin` in a folder of [`Hosts`](Self::Hosts). `HOST` may be a link to another host's folder beside it; `cgi-bin`
-    /// is the owner's.
+    /// `HOST/cgi-bin` or `HOST/public` in a folder of [`Hosts`](Self::Hosts). `HOST` may be a link to another host's folder
+    /// beside it; the folder below is the owner's.
     Host,
 }
 
 /// The folder of a host's programs.
 pub const PROGRAMS: &str = "cgi-bin";
 
+/// The folder of a host's files, which may hold programs, too.
+pub const PUBLIC: &str = "public";
+
 /// A program or module to check.
+/// The programs of a route.
+#[derive(Debug, Clone, Copy)]
+pub struct ProgramFolder<'a> {
+    /// The route's folder, or the program itself, as configured.
+    pub root: &'a Path,
+    /// The kind of that folder.
+    pub layout: Layout,
+    /// Patterns for the names of programs. Empty: every file may be one.
+    pub names: &'a [Glob],
+}
+
 #[derive(Debug, Clone, Copy)]
 struct ProgramToCheck<'a> {
-    /// The route's folder, or the program itself, as configured.
-    root: &'a Path,
-    layout: Layout,
+    folder: ProgramFolder<'a>,
     program: &'a Path,
     /// The user to run it as.
     uid: u32,
@@ -167,12 +182,14 @@ impl ProgramToCheck<'_> {
             parts.next() == Some(Component::RootDir)
                 && parts.all(|part| matches!(part, Component::Normal(_)))
         };
-        let usual = self.layout != Layout::Hosts && self.owner != OwnedBy::Anybody;
+        let usual = self.folder.layout != Layout::Hosts && self.owner != OwnedBy::Anybody;
         let (Some(folder), Some(name)) = (self.program.parent(), self.program.file_name()) else {
             return false;
         };
-        let named =
-            usual && plain(self.program) && plain(self.root) && self.path_below_root().is_ok();
+        let named = usual
+            && plain(self.program)
+            && plain(self.folder.root)
+            && self.path_below_root().is_ok();
         named && self.looks_fine(folder, name).unwrap_or(false)
     }
 
@@ -182,10 +199,10 @@ impl ProgramToCheck<'_> {
         let here = openat2(CWD, folder, flags, Mode::empty(), resolve)?;
         let stat = |name: &OsStr| statat(&here, name, AtFlags::SYMLINK_NOFOLLOW);
         let depth = |path: &Path| path.components().count();
-        let own = match self.layout {
+        let own = match self.folder.layout {
             // Count from the folder of all hosts.
-            Layout::Host => depth(self.root).saturating_sub(2),
-            Layout::Named | Layout::Hosts => depth(self.root),
+            Layout::Host => depth(self.folder.root).saturating_sub(2),
+            Layout::Named | Layout::Hosts => depth(self.folder.root),
         };
         let mut up = OsString::from(".");
         for above in (1..=depth(folder)).rev() {
@@ -223,13 +240,13 @@ impl ProgramToCheck<'_> {
         let below = self
             .path_below_root()
             .map_err(|why| denied(self.program, why))?;
-        let (real, folder) = match self.layout {
+        let (real, folder) = match self.folder.layout {
             Layout::Named => {
-                let real = resolve_canonical(self.root)?;
+                let real = resolve_canonical(self.folder.root)?;
                 (real.clone(), real)
             }
-            Layout::Hosts => return Err(denied(self.root, CheckFailure::NoHost)),
-            Layout::Host => host_folder(self.root, self.owner)?,
+            Layout::Hosts => return Err(denied(self.folder.root, CheckFailure::NoHost)),
+            Layout::Host => host_folder(self.folder.root, self.owner)?,
         };
         if self.owner == OwnedBy::Anybody {
             // The server may follow links that stay below the route's folder.
@@ -250,7 +267,7 @@ impl ProgramToCheck<'_> {
 
     /// Returns the path below the route's folder.
     fn path_below_root(&self) -> Result<&Path, CheckFailure> {
-        let below = self.program.strip_prefix(self.root);
+        let below = self.program.strip_prefix(self.folder.root);
         let below = below.map_err(|_| CheckFailure::NotBelow)?;
         for part in below.components() {
             let Component::Normal(name) = part else {
@@ -263,6 +280,11 @@ impl ProgramToCheck<'_> {
             if name.starts_with(b".") || name.ends_with(b"~") {
                 return Err(CheckFailure::Hidden);
             }
+        }
+        let name = self.program.file_name().unwrap_or_default().as_bytes();
+        let mut names = self.folder.names.iter();
+        if !self.folder.names.is_empty() && !names.any(|glob| glob.matches_name(name)) {
+            return Err(CheckFailure::OtherName);
         }
         Ok(below)
     }
@@ -320,8 +342,9 @@ impl ProgramToCheck<'_> {
 /// # Errors
 /// The folder is missing, or a link leads elsewhere.
 pub(crate) fn host_folder(root: &Path, owner: OwnedBy) -> Result<(PathBuf, PathBuf), Denied> {
-    let known = root.file_name() == Some(OsStr::new(PROGRAMS));
-    let host = root.parent().filter(|_| known);
+    let known = [PROGRAMS, PUBLIC].map(OsStr::new);
+    let own = root.file_name().filter(|name| known.contains(name));
+    let host = own.and_then(|_| root.parent());
     let name = host.and_then(Path::file_name).and_then(OsStr::to_str);
     let sites = host.and_then(Path::parent);
     let (Some(sites), Some(name)) = (sites, name.filter(|name| is_host(name))) else {
@@ -334,7 +357,7 @@ pub(crate) fn host_folder(root: &Path, owner: OwnedBy) -> Result<(PathBuf, PathB
     if meant.parent() != Some(&sites) || !host.is_some_and(is_host) {
         return Err(denied(&named, CheckFailure::NoHostsName));
     }
-    let folder = meant.join(PROGRAMS);
+    let folder = meant.join(own.unwrap_or_default());
     let real = resolve_canonical(&folder)?;
     match owner {
         OwnedBy::Anybody if real.starts_with(&meant) => Ok((sites, real)),
@@ -369,21 +392,20 @@ fn check_owner(stat: &Stat, uid: u32) -> Result<(), CheckFailure> {
     }
 }
 
-/// Checks that a program or module may run as the user `uid`. `root` is the route's folder, or its one program. Returns the
-/// path with links resolved. `interpreted`: another program is executed, and reads the file.
+/// Checks that a program or module of `folder` may run as the user `uid`. Returns the path with links resolved. `interpreted`:
+/// another program is executed, and reads the file.
 ///
 /// # Errors
 /// The first failed check.
 pub fn may_run(
-    (root, layout): (&Path, Layout),
+    folder: ProgramFolder<'_>,
     program: &Path,
     uid: u32,
     owner: OwnedBy,
     interpreted: bool,
 ) -> Result<PathBuf, Denied> {
     let asked = ProgramToCheck {
-        root,
-        layout,
+        folder,
         program,
         uid,
         owner,

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     Limits, Sandbox,
+    glob::Glob,
     identity::{Identity, User},
     sandbox::{Confinement, Network},
 };
@@ -92,6 +93,7 @@ macro_rules! told_as {
 told_as! {
     bool as u8: this => u8::from(*this), told => (told <= 1).then_some(told == 1);
     String as Vec<u8>: this => this.as_bytes().to_vec(), told => String::from_utf8(told).ok();
+    Glob as String: this => this.as_str().to_owned(), told => Self::parse(&told);
     CString as Vec<u8>: this => this.as_bytes().to_vec(), told => CString::new(told).ok();
     PathBuf as Vec<u8>: this => this.as_os_str().as_bytes().to_vec(), told => Some(OsString::from_vec(told).into());
     Sandbox as usize: this => index_of(SANDBOXES, this), told => SANDBOXES.get(told).copied();
@@ -171,7 +173,7 @@ macro_rules! structs {
 }
 structs! {
     Terms {
-        path layout interpreters variables constants query_args worker warm modules limits umask no_new_privs sandbox
+        path layout names interpreters variables constants query_args worker warm modules limits umask no_new_privs sandbox
         strict runs_as groups
     }
     Limits { cpu cpu_percent memory file_size open_files processes may_stay is_worker }

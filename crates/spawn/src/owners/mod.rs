@@ -34,7 +34,7 @@ pub use crate::remote::{
     template_message::TemplateOrder,
 };
 pub use cgroups::are_delegated;
-pub use checks::{CheckFailure, Denied, Layout, OwnedBy, PROGRAMS, may_run};
+pub use checks::{CheckFailure, Denied, Layout, OwnedBy, PROGRAMS, PUBLIC, ProgramFolder, may_run};
 pub use front::Owners;
 pub use known::HelperNeed;
 pub use link::NotDone;

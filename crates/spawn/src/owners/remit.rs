@@ -1,11 +1,15 @@
 //! The terms for starting programs as another user.
 
 use super::{
-    checks::{CheckFailure, Denied, Layout, OwnedBy, PROGRAMS, denied, host_folder, may_run},
+    checks::{
+        CheckFailure, Denied, Layout, OwnedBy, PROGRAMS, PUBLIC, ProgramFolder, denied,
+        host_folder, may_run,
+    },
     link::NotDone,
 };
 use crate::{
     EnvBlock, Limits, Sandbox,
+    glob::Glob,
     host_name::is_host,
     identity::{self, Identity, IdentityError, User},
     sandbox::{Confinement, kernel},
@@ -75,6 +79,8 @@ pub struct Terms {
     pub path: PathBuf,
     /// The kind of that folder.
     pub layout: Layout,
+    /// Patterns for the names of programs. Empty: all files of the folder may be started.
+    pub names: Vec<Glob>,
     /// Programs that run files, by file name extension.
     pub interpreters: Arc<Vec<(String, PathBuf)>>,
     /// Names of variables that the server may set in addition to `HTTP_*`.
@@ -136,7 +142,8 @@ impl Remit {
         })
     }
 
-    /// Derives the remit for one host's programs: `HOST/cgi-bin` in the [folder of hosts](Self::for_hosts_folder). `modules` adapts the
+    /// Derives the remit for one host's programs: `HOST/cgi-bin` in the [folder of hosts](Self::for_hosts_folder), or those among
+    /// the files in `HOST/public` if the terms have names. `modules` adapts the
     /// settings of the module worker to that folder. Returns `None` if this remit is not for folders of hosts, or `host` is no
     /// host name.
     pub fn derive_for_host(
@@ -147,7 +154,11 @@ impl Remit {
         if self.terms.layout != Layout::Hosts || !is_host(host) {
             return None;
         }
-        let path = self.terms.path.join(host).join(PROGRAMS);
+        let folder = match self.terms.names[..] {
+            [] => PROGRAMS,
+            _ => PUBLIC,
+        };
+        let path = self.terms.path.join(host).join(folder);
         let own = Self::new(Terms {
             modules: self.terms.modules.as_ref().map(|m| modules(m, &path)),
             path,
@@ -284,7 +295,11 @@ impl Remit {
     }
 
     fn may_run(&self, program: &Path, uid: u32, interpreted: bool) -> Result<PathBuf, Denied> {
-        let folder = (&*self.terms.path, self.terms.layout);
+        let folder = ProgramFolder {
+            root: &self.terms.path,
+            layout: self.terms.layout,
+            names: &self.terms.names,
+        };
         let owner = self.terms.runs_as.owned_by();
         may_run(folder, program, uid, owner, interpreted)
     }

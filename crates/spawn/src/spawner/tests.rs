@@ -42,6 +42,7 @@ pub(crate) fn remit(path: impl AsRef<Path>) -> Remit {
     Remit::new(Terms {
         path: path.as_ref().to_owned(),
         layout: Layout::Named,
+        names: Vec::new(),
         interpreters: Arc::new(vec![(".php".into(), "/bin/php".into())]),
         variables: vec!["QUERY_STRING".into(), "SCRIPT_FILENAME".into()],
         constants: vec![pair("PATH", "/bin"), pair("LD_PRELOAD", "/lib/ours.so")],

@@ -388,6 +388,7 @@ fn homes_are_not_left_by_links() {
     let home = site();
     let userdir = UserDir {
         files: Some("public".into()),
+        cgi_names: Vec::new(),
         cgi: None,
         users: Vec::new(),
     };

@@ -1,6 +1,7 @@
 //! Programs that run as other users than the server: the choice of the user, checks before a start, limits of programs, and
 //! the end of helpers. All tests run as root, with accounts that every Debian has.
 
+mod among_files;
 mod execute;
 mod front;
 mod homes;
@@ -43,6 +44,7 @@ pub fn tests() -> Vec<Test> {
         front::hosts::tests(),
         front::modules::tests(),
         front::upgrade::tests(),
+        among_files::tests(),
         execute::tests(),
         life::tests(),
         pool::tests(),

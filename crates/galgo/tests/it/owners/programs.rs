@@ -448,19 +448,6 @@ fn what_cannot_be_is_refused_in_words() {
         let said = fails(&site, &["check"]);
         assert!(said.contains(words), "{words}: {said}");
     }
-    for (path, folder) in [
-        ("/p/*.cgi", "cgi = \"games\""),
-        ("/p/", "files = \"games\"\ncgi_names = [\"*.cgi\"]"),
-    ] {
-        let route = format!("[[route]]\npath = {path:?}\n{folder}\nuser = \"games\"\n");
-        site.write("galgo.toml", route);
-        let said = fails(&site, &["check"]);
-        assert!(said.contains("cgi"), "{path}: {said}");
-        assert!(
-            said.contains(":4:") || said.contains(":5:"),
-            "{path}: {said}"
-        );
-    }
 }
 
 fn check_names_the_user_and_what_is_wrong() {

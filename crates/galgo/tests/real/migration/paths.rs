@@ -47,6 +47,13 @@ pub(super) fn paths(page: &str, number: &str) -> &'static [&'static str] {
             "/cgi-bin/status",
             "/cgi-bin/none",
         ],
+        ("suexec.md", "7") => &[
+            "/tools/",
+            "/tools/app.cgi",
+            "/tools/app.cgi/x/y?q",
+            "/tools/none.cgi",
+            "/tools/app.cgi~",
+        ],
         ("suexec.md", _) => &[
             "/cgi-bin/app",
             "/cgi-bin/none",

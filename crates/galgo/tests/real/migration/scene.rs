@@ -250,6 +250,7 @@ fn give(site: &Site, name: &str) {
     let who = format!("{APP}{WHO}");
     for (file, content, mode) in [
         ("public/index.html", "<p>own</p>\n", 0o644),
+        ("public/app.cgi", &*who, 0o755),
         ("cgi-bin/app", &*who, 0o755),
         ("cgi-bin/path", PATH, 0o755),
         ("cgi-bin/limits", LIMITS, 0o755),

@@ -74,10 +74,6 @@ fn wrong_configurations_are_named() {
             "cgi = \"strict\"\nsandbox = \"strict\"\nno_new_privs = false",
             "needs no_new_privs = true",
         ),
-        (
-            "files = \"strict\"\ncgi_names = [\"*.cgi\"]\nsandbox = \"strict\"",
-            "needs a folder of programs",
-        ),
     ] {
         site.write(
             "galgo.toml",

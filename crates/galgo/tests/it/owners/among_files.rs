@@ -1,0 +1,193 @@
+//! Programs among files that run as another user, or in a strict sandbox.
+
+use std::process::Command;
+
+use galgo_testkit::{
+    Server, Site,
+    accounts::{Accounts, uid},
+};
+
+use crate::harness::list;
+
+use super::{GAMES, MAN, WHO, mode, own};
+
+list![
+    programs_run_as_their_user_and_files_are_files,
+    what_the_names_do_not_list_is_not_started,
+    the_owner_of_each_program_decides,
+    programs_start_warm,
+    a_pattern_in_a_path_names_programs_too,
+    homes_and_hosts_have_programs_among_files,
+];
+
+/// A script that `sh` runs as the interpreter of `.phs`, without being executable.
+const SCRIPT: &str = "printf 'Content-Type: text/plain\\n\\n'; id -u; echo \"$SCRIPT_NAME $PATH_INFO $QUERY_STRING\"\n";
+
+/// Returns a site with programs among the files of `games` in `docs/`: `/plain/`, `/strict/` and `/warm/`.
+fn site() -> Site {
+    let route = |path: &str, keys: &str| {
+        format!(
+            "[[route]]\npath = \"/{path}/\"\nfiles = \"docs\"\nindex = [\"index.phs\", \"index.html\"]\ncgi_names = [\"*.phs\", \"*.cgi\"]\n{keys}\n"
+        )
+    };
+    let site = super::site()
+        .config("interpreters = { \".phs\" = \"/bin/sh\" }")
+        .config(&route("plain", "user = \"games\""))
+        .config(&route("strict", "user = \"games\"\nsandbox = \"strict\""))
+        .config(&route("warm", "user = \"games\"\nstart = \"warm\""))
+        .file("docs/page.html", "a page", 0o644)
+        .file("docs/tool", WHO, 0o755)
+        .file("docs/who.cgi", WHO, 0o755)
+        .file("docs/off.cgi", WHO, 0o644)
+        .file("docs/say.phs", SCRIPT, 0o644)
+        .file("docs/below/index.phs", SCRIPT, 0o644)
+        .file(
+            "docs/below/hello.cgi",
+            crate::warm::python("import os", "os.getuid()"),
+            0o755,
+        );
+    for name in [
+        "",
+        "/page.html",
+        "/tool",
+        "/who.cgi",
+        "/off.cgi",
+        "/say.phs",
+        "/below",
+        "/below/index.phs",
+        "/below/hello.cgi",
+    ] {
+        own(&site, &format!("docs{name}"), GAMES);
+    }
+    site
+}
+
+fn text(server: &Server, path: &str) -> String {
+    let reply = server.get(path);
+    assert_eq!(reply.status, 200, "{path}: {}", server.errors());
+    reply.text()
+}
+
+fn programs_run_as_their_user_and_files_are_files() {
+    let server = site().start();
+    for route in ["/plain", "/strict"] {
+        let said = |path: &str| text(&server, &format!("{route}{path}"));
+        assert!(said("/who.cgi").starts_with("5\n60\n"));
+        assert_eq!(
+            said("/say.phs/more?q"),
+            format!("5\n{route}/say.phs /more q\n")
+        );
+        assert_eq!(said("/below/"), format!("5\n{route}/below/index.phs  \n"));
+        assert_eq!(said("/page.html"), "a page");
+        // Executable, but no program here: a file like any other.
+        assert_eq!(said("/tool"), WHO);
+        // A program that cannot be executed is refused, and its source is never shown.
+        let refused = server.get(&format!("{route}/off.cgi"));
+        assert_eq!(refused.status, 403);
+        assert!(!refused.text().contains("grep"), "{}", refused.text());
+        server.says("is not executable: chmod +x");
+    }
+}
+
+/// The names hold in the helper, which a server under an attacker's control asks.
+fn what_the_names_do_not_list_is_not_started() {
+    use galgo::config::Config;
+    let site = site();
+    let server = site.start();
+    let config = Config::for_dir(server.site.folder(), None, None).unwrap();
+    let mut remits = config.remits().filter(|(path, _)| *path == "/plain/");
+    let (_, remit) = remits.next().unwrap();
+    let check = |name: &str| remit.check_program(&server.path("docs").join(name), GAMES);
+    assert!(check("who.cgi").is_ok() && check("say.phs").is_ok());
+    for name in ["tool", "page.html", "who.cgi/x"] {
+        let why = check(name).unwrap_err().to_string();
+        let expected = "has a name that `cgi_names` or the path of its route does not list";
+        assert!(why.contains(expected), "{name}: {why}");
+    }
+}
+
+fn the_owner_of_each_program_decides() {
+    let route =
+        "[[route]]\npath = \"/any/\"\nfiles = \"any\"\ncgi_names = [\"*.phs\"]\nuser = \"owner\"\n";
+    let site = super::site()
+        .config("interpreters = { \".phs\" = \"/bin/sh\" }\nmin_uid = 5\nmin_gid = 12")
+        .config(route)
+        .file("any/man.phs", SCRIPT, 0o644)
+        .file("any/root.phs", SCRIPT, 0o644);
+    own(&site, "any/man.phs", MAN);
+    let server = site.start();
+    assert_eq!(text(&server, "/any/man.phs"), "6\n/any/man.phs  \n");
+    assert_eq!(server.get("/any/root.phs").status, 403);
+    server.says("it belongs to the user 0");
+}
+
+fn programs_start_warm() {
+    let server = site().start();
+    crate::warm::becomes(&server, "/warm/below/hello.cgi", "warm 5");
+}
+
+/// A helper starts only what the pattern of a path names.
+fn a_pattern_in_a_path_names_programs_too() {
+    let route = "[[route]]\npath = \"/only/*.cgi\"\ncgi = \"docs\"\nuser = \"games\"\n";
+    let server = site().config(route).start();
+    assert!(text(&server, "/only/who.cgi").starts_with("5\n"));
+    assert_eq!(server.get("/only/tool").status, 404);
+}
+
+/// A folder of a home and one of a host, each with an account of its own: nobody wrote a route for them.
+fn homes_and_hosts_have_programs_among_files() {
+    let site = super::site();
+    let accounts = Accounts::new("galgo-f", 2, |name| site.path(name));
+    let [home, host] = accounts.names() else {
+        panic!("two accounts")
+    };
+    let page = format!("{home}/public_html");
+    let public = "www/two.example/public".to_owned();
+    for (folder, account) in [(&page, home), (&public, host)] {
+        for (name, content) in [
+            ("index.phs", SCRIPT),
+            ("index.html", "never"),
+            ("below/index.html", "a page"),
+            ("tool", WHO),
+        ] {
+            site.write(&format!("{folder}/{name}"), content);
+        }
+        let owner = format!("{0}:{0}", uid(account));
+        let above = site.path(folder).parent().unwrap().to_owned();
+        let mut chown = Command::new("chown");
+        assert!(
+            chown
+                .arg("-R")
+                .arg(owner)
+                .arg(above)
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+    mode(&site, home, 0o711);
+    let config = format!(
+        "interpreters = {{ \".phs\" = \"/bin/sh\" }}\nsites = {{ path = \"www\", user = \"owner\", cgi_names = [\"*.phs\"] }}\n\
+         [userdir]\nfiles = \"public_html\"\ncgi_names = [\"*.phs\"]\nuser = \"owner\"\nusers = [{home:?}]\n"
+    );
+    let server = site.config(&config).start();
+    for (name, prefix, account) in [
+        ("localhost", format!("/~{home}"), home),
+        ("two.example", String::new(), host),
+    ] {
+        let get = |path: &str| {
+            let request = format!("GET {prefix}{path} HTTP/1.1\r\nHost: {name}\r\n\r\n");
+            let reply = server.ask(request);
+            assert_eq!(reply.status, 200, "{name}{path}: {}", server.errors());
+            reply.text()
+        };
+        let uid = uid(account);
+        assert_eq!(get("/"), format!("{uid}\n{prefix}/index.phs  \n"));
+        assert_eq!(
+            get("/index.phs/a?b"),
+            format!("{uid}\n{prefix}/index.phs /a b\n")
+        );
+        assert_eq!(get("/below/"), "a page");
+        assert_eq!(get("/tool"), WHO);
+    }
+}
