@@ -72,7 +72,9 @@ fn every_block_is_known_to_a_test() {
         "perl.md perl",
         "php-fpm.md toml",
         "php-workers.md toml",
+        "php.md sh",
         "php.md toml",
+        "php.md toml", // `it owners::among_files`
         "service.md ", // makes a user, installs the binary
         "service.md ", // starts the service
         "service.md ini",

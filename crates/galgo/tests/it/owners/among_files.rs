@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use galgo_testkit::{
-    Server, Site,
+    Reply, Server, Site,
     accounts::{Accounts, uid},
 };
 
@@ -18,6 +18,7 @@ list![
     programs_start_warm,
     a_pattern_in_a_path_names_programs_too,
     homes_and_hosts_have_programs_among_files,
+    a_wiki_runs_as_its_owner_in_a_strict_sandbox,
 ];
 
 /// A script that `sh` runs as the interpreter of `.phs`, without being executable.
@@ -190,4 +191,123 @@ fn homes_and_hosts_have_programs_among_files() {
         assert_eq!(get("/below/"), "a page");
         assert_eq!(get("/tool"), WHO);
     }
+}
+
+/// DokuWiki of Debian, in a folder of an account, as docs/recipes/php.md says it.
+fn a_wiki_runs_as_its_owner_in_a_strict_sandbox() {
+    super::needs_a_lasting_place();
+    let site = super::site();
+    let accounts = Accounts::new("galgo-w", 1, |name| site.path(name));
+    let [alice] = accounts.names() else {
+        panic!("one account")
+    };
+    let home = site.path(alice);
+    copy_wiki(&site, alice);
+    let page = include_str!("../../../../../docs/recipes/php.md");
+    let block = page.split("```toml\n").nth(2).unwrap();
+    let block = block.split("```").next().unwrap();
+    let block = block.replace("/home/alice", home.to_str().unwrap());
+    let block = block.replace("\"alice\"", &format!("{alice:?}"));
+    let block = block.replace("user = \"www-data\"\n", "");
+    let (top, routes) = block.split_once("[[route]]").unwrap();
+    let files = home.join("wiki");
+    let cold = format!(
+        "[[route]]\npath = \"/cold/\"\nfiles = {files:?}\ncgi_names = [\"*.php\"]\nindex = [\"doku.php\"]\nuser = {alice:?}\nstart = \"cold\"\n"
+    );
+    let server = site
+        .config(&format!("{top}[[route]]{routes}{cold}"))
+        .start();
+    let mut cookies = Vec::new();
+    for page in [
+        "",
+        "doku.php?id=nowhere",
+        "feed.php",
+        "lib/exe/css.php?t=dokuwiki",
+        "lib/tpl/dokuwiki/images/logo.png",
+    ] {
+        let cold = browse(&server, &mut Vec::new(), &format!("/cold/{page}"), None);
+        for _ in 0..20 {
+            let warm = browse(&server, &mut Vec::new(), &format!("/wiki/{page}"), None);
+            assert_eq!(
+                (warm.status, cold.status),
+                (200, 200),
+                "{}",
+                server.errors()
+            );
+            let plain = |reply: &Reply| without_numbers(&reply.text().replace("/cold/", "/wiki/"));
+            assert_eq!(plain(&warm), plain(&cold), "{page}");
+        }
+    }
+    let form = "id=start&do=login&u=ada&p=secret";
+    let login = browse(&server, &mut cookies, "/wiki/doku.php", Some(form));
+    assert_eq!(login.status, 302, "{}", server.errors());
+    let edit = browse(&server, &mut cookies, "/wiki/doku.php?id=new&do=edit", None);
+    let edit = edit.text();
+    assert!(edit.contains("Ada"), "{edit}");
+    let token = edit.split("name=\"sectok\" value=\"").nth(1).unwrap();
+    let token = token.split('"').next().unwrap();
+    let form = format!(
+        "id=new&sectok={token}&rev=0&date=&prefix=.&suffix=&target=section&wikitext=written+by+ada&do%5Bsave%5D=1"
+    );
+    let saved = browse(&server, &mut cookies, "/wiki/doku.php?id=new", Some(&form));
+    assert_eq!(saved.status, 302, "{}", server.errors());
+    let page = browse(&server, &mut Vec::new(), "/cold/doku.php?id=new", None);
+    assert!(page.text().contains("written by ada"), "{}", page.text());
+    let written = std::fs::metadata(files.join("data/pages/new.txt")).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&written), uid(alice));
+    for path in [
+        "data/pages/new.txt",
+        "conf/users.auth.php",
+        "conf/local.php",
+    ] {
+        let refused = browse(&server, &mut Vec::new(), &format!("/wiki/{path}"), None);
+        assert_eq!(refused.status, 403, "{path}");
+    }
+    let errors = server.errors();
+    assert!(!errors.contains("session_start"), "{errors}");
+}
+
+/// Copies DokuWiki into the home of an account, with a user `ada` who may do everything.
+fn copy_wiki(site: &Site, account: &str) {
+    let script = "set -e; cp -rL /usr/share/dokuwiki wiki; cp -rL /etc/dokuwiki wiki/conf; cp -rL /var/lib/dokuwiki/data wiki/data
+        echo '<?php foreach ([\"DOKU_CONF\", \"DOKU_MAIN_CONF\"] as $n) if (!defined($n)) define($n, __DIR__ . \"/../conf/\");' >wiki/inc/preload.php
+        echo \"<?php \\$conf['savedir'] = '$PWD/wiki/data'; \\$conf['useacl'] = 1; \\$conf['superuser'] = '@admin';\" >wiki/conf/local.php
+        echo 'ada:5ebe2294ecd0e0f08eab7690d2a6ee69:Ada:ada@example.org:admin,user' >wiki/conf/users.auth.php
+        echo '* @ALL 1' >wiki/conf/acl.auth.php
+        chown -R \"$0:$0\" .; chmod -R u=rwX,go=rX wiki; chmod 711 .";
+    std::fs::create_dir_all(site.path(account)).unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, &uid(account).to_string()]);
+    let done = shell.current_dir(site.path(account)).output().unwrap();
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+}
+
+/// Asks with cookies, or posts a form, and keeps the cookies of the answer.
+fn browse(server: &Server, cookies: &mut Vec<String>, target: &str, form: Option<&str>) -> Reply {
+    let jar = format!("Cookie: {}\r\n", cookies.join("; "));
+    let reply = match form {
+        None => server.ask(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{jar}\r\n")),
+        Some(form) => server.ask(format!(
+            "POST {target} HTTP/1.1\r\nHost: a\r\n{jar}Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+            form.len()
+        )),
+    };
+    for cookie in reply.fields("set-cookie") {
+        let value = cookie.split(';').next().unwrap_or_default().to_owned();
+        let name = value.split('=').next().unwrap_or_default().to_owned();
+        cookies.retain(|one| one.split('=').next() != Some(&name));
+        cookies.push(value);
+    }
+    reply
+}
+
+/// Returns a page without its numbers: times and sizes differ between requests.
+fn without_numbers(page: &str) -> String {
+    let words = page.split_inclusive(|c: char| !c.is_ascii_alphanumeric());
+    let varies = |word: &&str| !word.contains(|c: char| c.is_ascii_digit());
+    words.filter(varies).collect()
 }
