@@ -262,6 +262,11 @@ pub(crate) async fn answer_by_program(
     if let Some(trace) = &cx.trace {
         return Ok(trace.answer_for_program(&cx.site.config, cgi, &script)?);
     }
+    let own = match limit {
+        None => cx.site.owner_limits.find_limit(cgi, &script),
+        Some(_) => None,
+    };
+    let limit = limit.or(own.as_ref());
     let context = cx.program_context();
     let answer = match &cgi.cache {
         Some(cache) if !script.nph => {

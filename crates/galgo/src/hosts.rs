@@ -51,7 +51,10 @@ pub struct HostFolder {
 impl HostFolder {
     /// Wraps these routes, which are sorted by path, the longest first.
     pub fn new(routes: Vec<Arc<Route>>, config: &Config) -> Self {
+        // Programs of other users count for their users, whatever hosts these have.
+        let sites = config.sites.as_ref().and_then(|sites| sites.remit.as_ref());
         let most = config.options.max_running;
+        let most = most.filter(|_| sites.is_none_or(|remit| !remit.runs_as_others()));
         Self {
             routes,
             limit: most.map(|most| Arc::new(ConcurrencyLimit::new(most))),

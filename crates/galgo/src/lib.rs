@@ -17,6 +17,7 @@ pub mod hosts;
 mod isolation;
 mod live;
 mod notify;
+mod owner_limits;
 mod passage;
 mod programs;
 mod reading;

@@ -27,6 +27,7 @@ use crate::{
     certificates::answers::Answers,
     config::{Address, Config, Listen, Route, Speaks},
     hosts::HostFolders,
+    owner_limits::OwnerLimits,
 };
 
 /// A configuration, with everything that was opened and started for it.
@@ -48,6 +49,8 @@ pub struct Site {
     pub hosts: HostFolders,
     /// Permits of routes with their own limit.
     route_limits: Vec<(Arc<Route>, Arc<ConcurrencyLimit>)>,
+    /// Permits of users, for routes without a limit of their own.
+    pub(crate) owner_limits: Arc<OwnerLimits>,
     /// Persistent programs: applications and workers.
     upstreams: Vec<UpstreamUse>,
 }
@@ -83,6 +86,10 @@ impl Site {
             Some((route.clone(), limit))
         };
         Self {
+            owner_limits: OwnerLimits::new(
+                config.options.max_running,
+                before.map(|before| &before.owner_limits),
+            ),
             route_limits: config.routes.iter().filter_map(limit).collect(),
             shared: shared(&config, before.map(|before| &before.shared)),
             starters: starters(&config, before.map(|before| &before.starters), logs, true),

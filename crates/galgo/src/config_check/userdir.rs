@@ -50,6 +50,9 @@ pub(crate) fn add_home_routes(
                             text.build_remit(&raw.get_ref().user, &None, cgi, config, false)?;
                         if let Some(cgi) = Arc::get_mut(cgi) {
                             cgi.remit = remit;
+                            if cgi.runs_as_others() {
+                                cgi.options.max_running = None;
+                            }
                         }
                     }
                     routes.push((route, raw.span()));

@@ -127,7 +127,12 @@ impl ConfigText<'_> {
         // An authorizer and `env_rules` may each give variables of `env` other values.
         let authorized = route.authorizer.is_some() || route.env_rules.is_some();
         let remit = self.build_remit(&route.user, &route.group, &cgi, config, authorized)?;
-        Ok(Cgi { remit, ..cgi })
+        let mut cgi = Cgi { remit, ..cgi };
+        if cgi.runs_as_others() && route.max_running.is_none() {
+            // That of `[defaults]` counts for the user, over all routes.
+            cgi.options.max_running = None;
+        }
+        Ok(cgi)
     }
 
     fn check_answer_cache(&self, route: &RawRoute) -> Checked<Option<Arc<AnswerCache>>> {

@@ -19,6 +19,7 @@ list![
     a_pattern_in_a_path_names_programs_too,
     homes_and_hosts_have_programs_among_files,
     a_wiki_runs_as_its_owner_in_a_strict_sandbox,
+    a_user_has_so_many_programs_over_all_routes,
 ];
 
 /// A script that `sh` runs as the interpreter of `.phs`, without being executable.
@@ -310,4 +311,43 @@ fn without_numbers(page: &str) -> String {
     let words = page.split_inclusive(|c: char| !c.is_ascii_alphanumeric());
     let varies = |word: &&str| !word.contains(|c: char| c.is_ascii_digit());
     words.filter(varies).collect()
+}
+
+/// `max_running` of `[defaults]` counts for a user. A route that says it itself has a limit of its own.
+fn a_user_has_so_many_programs_over_all_routes() {
+    let waits = "#!/bin/sh\ntouch ../marks/$QUERY_STRING\nwhile [ ! -e ../marks/go ]; do sleep 0.05; done\nprintf 'Content-Type: text/plain\\n\\n'; id -u\n";
+    let route = |path: &str, keys: &str| {
+        format!(
+            "[[route]]\npath = \"/{path}/\"\nfiles = \"docs\"\ncgi_names = [\"*.cgi\"]\n{keys}\n"
+        )
+    };
+    let site = site()
+        .defaults("max_running = 2")
+        .config(&route("two", "user = \"games\""))
+        .config(&route("more", "user = \"games\"\nmax_running = 1"))
+        .file("docs/waits.cgi", waits, 0o755)
+        .file("mans/who.cgi", WHO, 0o755);
+    own(&site, "docs/waits.cgi", GAMES);
+    own(&site, "mans/who.cgi", MAN);
+    let man = "[[route]]\npath = \"/mans/\"\ncgi = \"mans\"\nuser = \"man\"\n";
+    let server = site.config(man).start();
+    let ask = |path: &str| {
+        let mut client = server.connect();
+        client.get(path);
+        client
+    };
+    let mut running = vec![ask("/plain/waits.cgi?a"), ask("/two/waits.cgi?b")];
+    server.wait_for("a");
+    server.wait_for("b");
+    running.push(ask("/more/waits.cgi?c"));
+    server.wait_for("c");
+    // The third of the two, on any of the routes, waits.
+    running.push(ask("/plain/waits.cgi?d"));
+    assert!(text(&server, "/mans/who.cgi").starts_with("6\n"));
+    assert!(!server.mark("d").exists());
+    server.set("go");
+    for mut client in running {
+        assert_eq!(client.reply().text(), "5\n");
+    }
+    server.wait_for("d");
 }
