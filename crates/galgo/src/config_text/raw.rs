@@ -1,5 +1,4 @@
-//! The values as the user typed them: every key is optional, every value carries its place in the
-//! file.
+//! The values as the user typed them: every key is optional, and every value has its place in the file.
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData, ops::Range};
 
