@@ -173,6 +173,7 @@ mod tests {
                 files: None,
                 cgi_names: Vec::new(),
                 cgi: None,
+                runs_as: None,
                 users: Vec::new(),
             }),
             ..Config::default()

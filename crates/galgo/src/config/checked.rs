@@ -202,6 +202,8 @@ pub struct UserDir {
     pub cgi_names: Vec<Glob>,
     /// Folder of programs, relative to the home.
     pub cgi: Option<PathBuf>,
+    /// The user of programs that only a helper can start, also of those whose folder comes later.
+    pub runs_as: Option<RunsAs>,
     /// The users that have such a home; `(name, home)`.
     pub users: Vec<(String, PathBuf)>,
 }

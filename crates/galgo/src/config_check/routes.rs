@@ -37,7 +37,8 @@ pub(crate) fn fill_routes(
     if !all_read {
         return Ok(());
     }
-    if placed.is_empty() && raw.sites.is_none() {
+    // The folders of homes and hosts may come later: who removes a folder must not keep the server from starting.
+    if placed.is_empty() && raw.sites.is_none() && raw.userdir.is_none() {
         return Err(text.file_error(config.warnings.first().map_or(NO_ROUTE, String::as_str)));
     }
     sort_routes(&mut placed);

@@ -31,7 +31,7 @@ pub(crate) fn add_home_routes(
     config: &mut Config,
     routes: &mut Vec<Placed>,
 ) -> Checked<UserDir> {
-    let userdir = text.check_userdir(raw)?;
+    let userdir = text.check_userdir(raw, config)?;
     for (user, home) in &userdir.users {
         for (name, kind) in [
             (&userdir.files, HomeRouteKind::Files),
@@ -99,7 +99,7 @@ pub(crate) fn open_home_route(
 }
 
 impl ConfigText<'_> {
-    fn check_userdir(&self, raw: &Spanned<RawUserDir>) -> Checked<UserDir> {
+    fn check_userdir(&self, raw: &Spanned<RawUserDir>, config: &Config) -> Checked<UserDir> {
         let (at, raw) = (raw.span(), raw.get_ref());
         let files = where_typed(&raw.files, |typed| self.check_below_home(typed))?;
         let cgi = where_typed(&raw.cgi, |typed| self.check_below_home(typed))?;
@@ -118,6 +118,7 @@ impl ConfigText<'_> {
             return Err(self.keyless_error(at, message));
         }
         Ok(UserDir {
+            runs_as: self.helped(&raw.user, &None, &config.options, config)?,
             files,
             cgi_names,
             cgi,

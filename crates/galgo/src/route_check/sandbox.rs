@@ -221,7 +221,7 @@ impl ConfigText<'_> {
     }
 
     /// Returns the user of processes that only a helper can start; `None` if the server starts them.
-    fn helped(
+    pub(crate) fn helped(
         &self,
         user: &Typed<String>,
         group: &Typed<String>,

@@ -11,7 +11,7 @@ use galgo_io::watch::register;
 use galgo_spawn::{
     Child, Direct,
     identity::effective_uid,
-    owners::{Owners, Remit},
+    owners::{Owners, Remit, RunsAs},
     spawner::{self, SpawnerBackend},
     trusted_path, words,
 };
@@ -47,7 +47,7 @@ impl Spawning {
         program: &Invocation,
         passed: &Passed,
     ) -> Result<Option<Self>, String> {
-        if first_remit_place(config, |_| true).is_none() {
+        if first_remit_place(config, |_| true).is_none() && homes_user(config).is_none() {
             return Ok(None);
         }
         if let Some(why) = Self::missing_root(config) {
@@ -91,7 +91,9 @@ impl Spawning {
 
     /// Says why this user cannot start the programs of other users that the configuration names.
     pub(crate) fn missing_root(config: &Config) -> Option<String> {
+        let homes = homes_user(config).filter(|user| !matches!(user, RunsAs::Server(_)));
         let others = first_remit_place(config, Remit::runs_as_others);
+        let others = others.or_else(|| homes.map(|_| "[userdir]"));
         let path = others.filter(|_| effective_uid() != 0)?;
         Some(format!(
             "{path}: `user` needs root: only root can start programs as another user. Start with sudo, or delete `user`"
@@ -160,6 +162,11 @@ impl Spawning {
             _ => std::future::pending().await,
         }
     }
+}
+
+/// Returns the user of programs in homes, if a helper starts these: a reload may find their folders.
+fn homes_user(config: &Config) -> Option<&RunsAs> {
+    config.userdir.as_ref()?.runs_as.as_ref()
 }
 
 /// Returns the first place in the configuration with a remit that `wanted` accepts: there a helper starts the programs or

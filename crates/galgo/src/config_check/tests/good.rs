@@ -380,6 +380,12 @@ fn homes_become_routes_and_a_missing_folder_a_warning() {
         "{:?}",
         config.warnings
     );
+    // A home that is the only route, and an account that is gone.
+    for user in ["daemon", "no-such-account"] {
+        let raw = format!("[userdir]\nfiles = \"no-such-folder\"\nusers = [{user:?}]");
+        let config = parse(dir.path(), &raw).unwrap();
+        assert_eq!((config.routes.len(), config.warnings.len()), (0, 1));
+    }
 }
 
 #[test]
@@ -390,6 +396,7 @@ fn homes_are_not_left_by_links() {
         files: Some("public".into()),
         cgi_names: Vec::new(),
         cgi: None,
+        runs_as: None,
         users: Vec::new(),
     };
     let open = |name: &str, kind| {
