@@ -24,11 +24,14 @@ pub(crate) fn describe(config: &Config, route: &Route) -> String {
         }
         Handler::Upstream(up) => describe_application(up),
         Handler::Files(files) => {
-            let what = match route.among_files {
-                Some(_) => "files and programs",
-                None => "files",
-            };
-            format!("{what} in {}", shorten_path(&files.path))
+            let folder = shorten_path(&files.path);
+            match &route.among_files {
+                None => format!("files in {folder}"),
+                Some(cgi) => {
+                    let rights = describe_rights(config, route, cgi);
+                    format!("files and programs in {folder}{rights}")
+                }
+            }
         }
         Handler::Respond(respond) => {
             let redirect = route.steps.as_ref().and_then(|s| s.redirect.as_ref());

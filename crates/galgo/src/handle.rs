@@ -109,7 +109,10 @@ pub(crate) async fn call_handler(
     head: &Rc<Head>,
     found: &Match<'_, '_>,
 ) -> Result<Response, Unanswered> {
-    let Match { route, rest, .. } = *found;
+    let Match {
+        route, rest, limit, ..
+    } = *found;
+    let limit = limit.or_else(|| cx.site.limit_of(route));
     match &route.handler {
         Handler::Cgi(cgi) => {
             // Before a program is looked for: a client that is turned away must cost the others nothing.
@@ -117,7 +120,6 @@ pub(crate) async fn call_handler(
             cx.note(|trace| trace.begin("program"));
             let find = || script::find_program(cgi, &route.path, head.target.url_path());
             let script = blocking::search(find).await?;
-            let limit = found.limit.or_else(|| cx.site.limit_of(route));
             Box::pin(answer_by_program(cx, request, head, cgi, limit, script)).await
         }
         Handler::Upstream(up) => {
@@ -140,8 +142,14 @@ pub(crate) async fn call_handler(
         }
         Handler::Files(files) => {
             if let Some(cgi) = &route.among_files
-                && let Some(response) =
-                    Box::pin(answer_among_files(cx, request, head, route, (files, cgi))).await?
+                && let Some(response) = Box::pin(answer_among_files(
+                    cx,
+                    request,
+                    head,
+                    (route, files, cgi),
+                    limit,
+                ))
+                .await?
             {
                 return Ok(response);
             }
@@ -284,8 +292,8 @@ async fn answer_among_files(
     cx: &Dispatch,
     request: &mut Request<'_>,
     head: &Rc<Head>,
-    route: &Arc<Route>,
-    (files, cgi): (&Files, &Arc<Cgi>),
+    (route, files, cgi): (&Arc<Route>, &Files, &Arc<Cgi>),
+    limit: Option<&Arc<ConcurrencyLimit>>,
 ) -> Result<Option<Response>, Unanswered> {
     cx.note(|trace| trace.begin("program"));
     let find =
@@ -296,7 +304,6 @@ async fn answer_among_files(
         AmongFiles::Program(script) => script,
     };
     cx.site.shared.admission.refuse_if_full(request.peer())?;
-    let limit = cx.site.limit_of(route);
     let response = answer_by_program(cx, request, head, cgi, limit, script).await?;
     Ok(Some(response))
 }

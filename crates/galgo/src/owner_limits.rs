@@ -9,8 +9,7 @@ use std::{
 use galgo_handlers::{program_settings::Cgi, script::FoundProgram};
 use galgo_service::{admission::ConcurrencyLimit, lock::lock};
 
-/// The limits of users whose programs have been asked for. Users are those of the programs' helpers, so there are at most as
-/// many as accounts that own programs.
+/// The limits of users whose programs have been asked for: at most as many as there are owners of files.
 #[derive(Debug)]
 pub(crate) struct OwnerLimits {
     /// The limit of each user; `None`: users have none.
@@ -37,7 +36,7 @@ impl OwnerLimits {
         script: &FoundProgram<'_>,
     ) -> Option<Arc<ConcurrencyLimit>> {
         let most = self.most?;
-        let remit = cgi.remit.as_ref().filter(|remit| remit.runs_as_others())?;
+        let remit = cgi.remit.as_ref().filter(|_| cgi.counts_for_user)?;
         let uid = remit.user_for_owner(script.owner);
         let mut all = lock(&self.by_uid);
         let limit = all

@@ -38,6 +38,8 @@ pub struct Cgi {
     pub cache: Option<Arc<AnswerCache>>,
     /// Programs run as another user than the server; `None`: as the server's user.
     pub remit: Option<Arc<Remit>>,
+    /// Running programs count for their user, over all routes, and not for this route.
+    pub counts_for_user: bool,
 }
 
 impl Cgi {
@@ -56,12 +58,23 @@ impl Cgi {
             upgrade: false,
             cache: None,
             remit: None,
+            counts_for_user: false,
         }
     }
 
     /// Returns whether programs run as another user than the server.
     pub fn runs_as_others(&self) -> bool {
         self.remit.as_ref().is_some_and(|r| r.runs_as_others())
+    }
+
+    /// Sets the terms under which a helper starts the programs. `limited`: the route has a `max_running` of its own.
+    pub fn set_remit(&mut self, remit: Option<Arc<Remit>>, limited: bool) {
+        self.remit = remit;
+        if self.runs_as_others() && !limited {
+            // What `[defaults]` says is the limit of each user.
+            self.options.max_running = None;
+            self.counts_for_user = true;
+        }
     }
 
     /// Returns whether a file of this name is a program, if the file exists.

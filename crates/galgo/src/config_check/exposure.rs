@@ -2,6 +2,7 @@
 //! files route has to cover it. Otherwise clients could read the programs' sources.
 
 use std::{
+    ffi::OsStr,
     fs,
     ops::Range,
     os::unix::ffi::OsStrExt,
@@ -9,7 +10,12 @@ use std::{
 };
 
 use galgo_proto::hosts::Hosts;
-use galgo_spawn::{glob::Glob, hanging::look_at, trusted_path::canonicalize};
+use galgo_spawn::{
+    glob::Glob,
+    hanging::look_at,
+    owners::{PROGRAMS, PUBLIC},
+    trusted_path::canonicalize,
+};
 
 use crate::{
     config::{Application, CgiRoot, Config, Files, Handler, Placed, Route, Sites},
@@ -69,8 +75,9 @@ fn exposure_message(files: &Files, route: &Route, url: &str) -> String {
     let names = match &route.handler {
         Handler::Upstream(up) => script_names(up),
         _ => {
-            let names = route.programs().map_or(&[][..], |cgi| &cgi.names);
-            names.iter().map(|name| name.as_str().to_owned()).collect()
+            let own = route.programs().map_or(&[][..], |cgi| &cgi.names);
+            let all = route.names.iter().chain(own);
+            all.map(|name| name.as_str().to_owned()).collect()
         }
     };
     let instead = match &names[..] {
@@ -121,17 +128,12 @@ fn recognizes_programs(files: &Files, route: &Route) -> bool {
     let Some(cgi) = route.programs() else {
         return false;
     };
-    match &cgi.root {
-        CgiRoot::Program { path, .. } => one(path),
-        CgiRoot::Folder { .. } if cgi.names.is_empty() => false,
+    match (&cgi.root, &route.names) {
+        (CgiRoot::Program { path, .. }, _) => one(path),
+        _ if !cgi.names.is_empty() => cgi.names.iter().all(all),
         // If a folder's name fits the pattern, each file in that folder is a program.
-        CgiRoot::Folder { path, .. } => {
-            let folder = route
-                .names
-                .as_ref()
-                .is_some_and(|names| has_folder(path, names));
-            cgi.names.iter().all(all) && !folder
-        }
+        (CgiRoot::Folder { path, .. }, Some(names)) => all(names) && !has_folder(path, names),
+        (CgiRoot::Folder { .. }, None) => false,
     }
 }
 
@@ -166,10 +168,12 @@ pub(crate) fn check_host_folders(
         };
         if let Handler::Files(files) = &route.handler {
             let shown = resolved_folder(files);
-            // The folder HOST itself, or a path in HOST/cgi-bin.
+            // The folder HOST itself, or a path in HOST/cgi-bin, or in HOST/public if programs are there.
             let mut below = shown.strip_prefix(&base).into_iter().flatten();
-            let within =
-                below.next().is_some() && below.next().is_none_or(|name| name == "cgi-bin");
+            let mut names = sites.cgi_names.iter();
+            let hides = names.all(|name| files.is_source(name.as_str().as_bytes()));
+            let holds = |name: &OsStr| name == PROGRAMS || name == PUBLIC && !hides;
+            let within = below.next().is_some() && below.next().is_none_or(holds);
             if base.starts_with(&shown) || within {
                 return fail(
                     &files.path,
@@ -181,7 +185,16 @@ pub(crate) fn check_host_folders(
                 );
             }
         }
-        let programs = programs_root(route).and_then(|root| canonicalize(root.path()).ok());
+        // Programs in HOST/public whose names `sites` knows are not shown there.
+        let is_known = |name: &Glob| {
+            let mut names = sites.cgi_names.iter();
+            names.any(|known| known.matches_any_case(name.as_str().as_bytes()))
+        };
+        let hidden = route
+            .programs()
+            .is_some_and(|cgi| !cgi.names.is_empty() && cgi.names.iter().all(is_known));
+        let programs = programs_root(route).filter(|_| !hidden);
+        let programs = programs.and_then(|root| canonicalize(root.path()).ok());
         if let Some(path) = programs.filter(|path| is_public(&base, path)) {
             return fail(
                 &path,

@@ -48,13 +48,14 @@ pub(crate) fn build_files_route(
         index: indexes.chain(plain.index.clone()).collect(),
         ..plain
     };
-    let programs = || Cgi {
-        names: names.to_vec(),
-        remit,
-        ..below_folder((path.clone(), fd), path, config)
+    let programs = || {
+        let mut cgi = below_folder((path.clone(), fd), path, config);
+        cgi.names = names.to_vec();
+        cgi.set_remit(remit, false);
+        Arc::new(cgi)
     };
     Route {
-        among_files: (!names.is_empty()).then(|| Arc::new(programs())),
+        among_files: (!names.is_empty()).then(programs),
         ..build_route(url, Handler::Files(files), config)
     }
 }
@@ -67,10 +68,8 @@ pub(crate) fn build_programs_route(
     remit: Option<Arc<Remit>>,
     config: &Config,
 ) -> Route {
-    let cgi = Cgi {
-        remit,
-        ..below_folder((path, fd), document_root, config)
-    };
+    let mut cgi = below_folder((path, fd), document_root, config);
+    cgi.set_remit(remit, false);
     build_route(url, Handler::Cgi(Arc::new(cgi)), config)
 }
 

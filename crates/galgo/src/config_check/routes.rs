@@ -353,7 +353,7 @@ impl ConfigText<'_> {
     /// Checks the path of a route, which is compared with the decoded path of a request.
     ///
     /// If the last segment of the path has a `*`, this segment is a pattern for names.
-    pub(crate) fn check_url_path(&self, typed: &raw::Text) -> Checked<(String, Option<Glob>)> {
+    fn check_url_path(&self, typed: &raw::Text) -> Checked<(String, Option<Glob>)> {
         let path = typed.get_ref();
         let fail = |message: &str| Err(self.error_at(typed.span(), format!("{path:?} {message}")));
         if !path.starts_with('/') {

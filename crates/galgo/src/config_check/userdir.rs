@@ -49,10 +49,7 @@ pub(crate) fn add_home_routes(
                         let remit =
                             text.build_remit(&raw.get_ref().user, &None, cgi, config, false)?;
                         if let Some(cgi) = Arc::get_mut(cgi) {
-                            cgi.remit = remit;
-                            if cgi.runs_as_others() {
-                                cgi.options.max_running = None;
-                            }
+                            cgi.set_remit(remit, false);
                         }
                     }
                     routes.push((route, raw.span()));
@@ -107,6 +104,10 @@ impl ConfigText<'_> {
             return Err(self.keyless_error(at, "userdir: name at least one of `files` and `cgi`"));
         }
         let cgi_names = self.check_cgi_names(&raw.cgi_names)?;
+        if let (Some(typed), None) = (&raw.cgi_names, &files) {
+            let message = "needs `files` beside it: a folder with programs among its files";
+            return Err(self.error_at(typed.span(), message));
+        }
         let users = each_typed(&raw.users, |user| self.check_user(user))?;
         let named = raw
             .users

@@ -93,11 +93,7 @@ impl ConfigText<'_> {
         config: &Config,
     ) -> Checked<Cgi> {
         let root = self.open_typed(typed, CgiRoot::open)?;
-        // A helper must know the pattern of the path: else it would start any file of the folder.
-        let names = match (&route.cgi_names, &route.path) {
-            (None, Some(path)) => self.check_url_path(path)?.1.into_iter().collect(),
-            _ => self.check_cgi_names(&route.cgi_names)?,
-        };
+        let names = self.check_cgi_names(&route.cgi_names)?;
         let document_root = self
             .check_document_root(route, all)?
             .unwrap_or_else(|| root.folder().to_owned());
@@ -114,6 +110,7 @@ impl ConfigText<'_> {
             upgrade: flag_or_default(&route.upgrade, false),
             cache: self.check_answer_cache(route)?,
             remit: None,
+            counts_for_user: false,
         };
         if let (Some(typed), CgiRoot::Program { .. }, true) =
             (&route.upgrade, &cgi.root, cgi.upgrade)
@@ -127,11 +124,12 @@ impl ConfigText<'_> {
         // An authorizer and `env_rules` may each give variables of `env` other values.
         let authorized = route.authorizer.is_some() || route.env_rules.is_some();
         let remit = self.build_remit(&route.user, &route.group, &cgi, config, authorized)?;
-        let mut cgi = Cgi { remit, ..cgi };
-        if cgi.runs_as_others() && route.max_running.is_none() {
-            // That of `[defaults]` counts for the user, over all routes.
-            cgi.options.max_running = None;
+        if remit.is_some() {
+            let key = first_place!(route, user, sandbox);
+            self.require_plain_path(route, key.unwrap_or_else(|| typed.span()))?;
         }
+        let mut cgi = cgi;
+        cgi.set_remit(remit, route.max_running.is_some());
         Ok(cgi)
     }
 
@@ -140,6 +138,16 @@ impl ConfigText<'_> {
             let most = self.check_time(&route.cache, Duration::ZERO, 100, 3_600_000)?;
             Ok(Arc::new(AnswerCache::new(most)))
         })
+    }
+
+    /// Refuses a pattern in the path if a helper starts the programs. A helper knows their folder and `cgi_names`, so such a
+    /// pattern would hold for requests only.
+    fn require_plain_path(&self, route: &RawRoute, key: Range<usize>) -> Checked<()> {
+        let pattern = |path: &raw::Text| path.get_ref().contains('*');
+        self.refuse(
+            route.path.as_ref().is_some_and(pattern).then_some(key),
+            "needs a path without \"*\": write `files` and `cgi_names` = the pattern, or `cgi` = a folder of its own",
+        )
     }
 
     /// Checks the access that modules of a route get: `preopen`, `preopen_rw`, `network`.

@@ -1,7 +1,7 @@
 //! Answers that are kept for a short time and made once for all clients that ask meanwhile: `cache = "2s"`.
 
 use crate::harness::{list, new_site, watch::Watch};
-use galgo_testkit::{Client, Reply, Server};
+use galgo_testkit::{Client, Reply, Server, wait_until};
 
 list![
     one_program_answers_all_who_wait,
@@ -16,6 +16,7 @@ list![
     conditions_and_head,
     conditions_on_an_answer_without_a_version,
     a_client_that_leaves_does_not_take_the_answer_with_it,
+    a_program_that_goes_on_without_its_client_makes_the_page_stale,
     a_program_that_hangs_is_waited_for_no_longer_than_a_permit,
     a_program_that_dies_is_replaced,
     a_long_answer_is_not_kept,
@@ -302,6 +303,23 @@ fn conditions_on_an_answer_without_a_version() {
         assert_eq!(ask(&server, "/page/p", fields).status, wanted, "{fields}");
     }
     assert_eq!(runs(&server), 1);
+}
+
+/// With `run_to_completion` the program changes the page after the client of the change has gone.
+fn a_program_that_goes_on_without_its_client_makes_the_page_stale() {
+    let script = "if [ $REQUEST_METHOD = POST ]; then cat >/dev/null; touch ../marks/on\n\
+        until [ -e ../marks/go ]; do sleep 0.01; done; touch ../marks/changed; fi\n\
+        printf 'Content-Type: text/plain\\n\\n'; if [ -e ../marks/changed ]; then echo new; else echo old; fi";
+    let more = "[defaults]\nrun_to_completion = true";
+    let server = serve(script, more);
+    let mut client = server.connect();
+    client.post("/page/p", b"x");
+    server.wait_for("on");
+    drop(client);
+    assert_eq!(server.get("/page/p").text(), "old\n");
+    assert_eq!(kind(&server.get("/page/p")), Some("hit"));
+    server.set("go");
+    wait_until("the new page", || server.get("/page/p").text() == "new\n");
 }
 
 fn a_client_that_leaves_does_not_take_the_answer_with_it() {

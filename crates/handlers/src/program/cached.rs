@@ -1,6 +1,6 @@
 //! Answers of a program that several requests share: see [`crate::cache`].
 
-use std::{mem, rc::Rc, sync::Arc};
+use std::{cell::Cell, mem, rc::Rc, sync::Arc};
 
 use galgo_proto::{
     cond::CondOutcome,
@@ -41,11 +41,24 @@ pub async fn answer(
     script: FoundProgram<'_>,
 ) -> Result<Answer, Fault> {
     if !rules::takes_part(request, head) {
-        let answer = run(cx, request, head, cgi, limit, script).await?;
-        if rules::invalidates(&head.method, status_of(&answer)) {
-            cache.forget(&rules::resource(head));
+        let change = Rc::new(Change {
+            cache: cache.clone(),
+            resource: rules::resource(head),
+            has_failed: Cell::new(!rules::invalidates(&head.method, 200)),
+        });
+        request.held_by_program = Some(change.clone());
+        let answer = run(cx, request, head, cgi, limit, script).await;
+        let changes = match &answer {
+            Ok(answer) => rules::invalidates(&head.method, status_of(answer)),
+            // Its client does not end a program that may go on.
+            Err(fault) => matches!(fault, Fault::Gone(_)),
+        };
+        if changes {
+            cache.forget(&change.resource);
+        } else {
+            change.has_failed.set(true);
         }
-        return Ok(answer);
+        return answer;
     }
     let key = rules::request_key(request, head);
     let makes = head.method == Method::Get;
@@ -71,6 +84,24 @@ pub async fn answer(
             Found::Wait(_) | Found::Own => {
                 return run(cx, request, head, cgi, limit, script).await;
             }
+        }
+    }
+}
+
+/// A change of a resource. Its kept answers are forgotten when the response is there, and again when the program has ended: it
+/// may go on after its response, and after its client.
+#[derive(Debug)]
+struct Change {
+    cache: Arc<AnswerCache>,
+    resource: Vec<u8>,
+    /// The program has said that nothing was changed.
+    has_failed: Cell<bool>,
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        if !self.has_failed.get() {
+            self.cache.forget(&self.resource);
         }
     }
 }

@@ -70,7 +70,7 @@ impl ProgramRun<'_, '_, '_> {
         let started = self.start_process(&mut pipes, env.0, &mut clocks, began);
         let (child, origin, fault) = started.await?;
         // The ends of the program are closed when this returns: then only the program has them.
-        let program = RunningProgram::new(
+        let mut program = RunningProgram::new(
             (child, origin),
             pipes.ours,
             clocks,
@@ -78,6 +78,7 @@ impl ProgramRun<'_, '_, '_> {
             self.log_source(),
             permit,
         );
+        program.carried = self.request.held_by_program.clone();
         match fault {
             None => Ok(program),
             Some(fault) => {

@@ -77,7 +77,7 @@ impl fmt::Display for Denied {
                 io::Error::from(errno)
             ),
             CheckFailure::NotBelow => f.write_str("is not below the folder of its route"),
-            CheckFailure::OtherName => f.write_str("has a name that `cgi_names` or the path of its route does not list"),
+            CheckFailure::OtherName => f.write_str("has a name that `cgi_names` does not list"),
             CheckFailure::Hidden => f.write_str("has a name that begins with \".\" or ends in \"~\", and such files are not run"),
             CheckFailure::Link => f.write_str(
                 "is a symbolic link, and galgo follows none to programs that run as other users: name the real path",
@@ -93,7 +93,7 @@ impl fmt::Display for Denied {
             ),
             CheckFailure::OnlyOwner(is) => write!(f, "belongs to the user {is}, and can run only as that user"),
             CheckFailure::Group => f.write_str("is writable for its group: chmod g-w"),
-            CheckFailure::NoHost => f.write_str("is not a host's folder of programs: such a folder is HOST/cgi-bin/"),
+            CheckFailure::NoHost => f.write_str("is not a host's folder of programs: such a folder is HOST/cgi-bin/ or HOST/public/"),
             CheckFailure::NoHostsName => f.write_str(
                 "is a symbolic link, but not to the folder of another host beside it: link it to such a folder, or make it a folder",
             ),
@@ -127,7 +127,6 @@ pub const PROGRAMS: &str = "cgi-bin";
 /// The folder of a host's files, which may hold programs, too.
 pub const PUBLIC: &str = "public";
 
-/// A program or module to check.
 /// The programs of a route.
 #[derive(Debug, Clone, Copy)]
 pub struct ProgramFolder<'a> {
@@ -139,6 +138,7 @@ pub struct ProgramFolder<'a> {
     pub names: &'a [Glob],
 }
 
+/// A program or module to check.
 #[derive(Debug, Clone, Copy)]
 struct ProgramToCheck<'a> {
     folder: ProgramFolder<'a>,

@@ -16,10 +16,11 @@ list![
     what_the_names_do_not_list_is_not_started,
     the_owner_of_each_program_decides,
     programs_start_warm,
-    a_pattern_in_a_path_names_programs_too,
     homes_and_hosts_have_programs_among_files,
     a_wiki_runs_as_its_owner_in_a_strict_sandbox,
     a_user_has_so_many_programs_over_all_routes,
+    a_host_without_a_user_has_so_many_programs,
+    no_other_route_shows_programs_of_a_host,
 ];
 
 /// A script that `sh` runs as the interpreter of `.phs`, without being executable.
@@ -103,7 +104,7 @@ fn what_the_names_do_not_list_is_not_started() {
     assert!(check("who.cgi").is_ok() && check("say.phs").is_ok());
     for name in ["tool", "page.html", "who.cgi/x"] {
         let why = check(name).unwrap_err().to_string();
-        let expected = "has a name that `cgi_names` or the path of its route does not list";
+        let expected = "has a name that `cgi_names` does not list";
         assert!(why.contains(expected), "{name}: {why}");
     }
 }
@@ -126,14 +127,6 @@ fn the_owner_of_each_program_decides() {
 fn programs_start_warm() {
     let server = site().start();
     crate::warm::becomes(&server, "/warm/below/hello.cgi", "warm 5");
-}
-
-/// A helper starts only what the pattern of a path names.
-fn a_pattern_in_a_path_names_programs_too() {
-    let route = "[[route]]\npath = \"/only/*.cgi\"\ncgi = \"docs\"\nuser = \"games\"\n";
-    let server = site().config(route).start();
-    assert!(text(&server, "/only/who.cgi").starts_with("5\n"));
-    assert_eq!(server.get("/only/tool").status, 404);
 }
 
 /// A folder of a home and one of a host, each with an account of its own: nobody wrote a route for them.
@@ -260,6 +253,10 @@ fn a_wiki_runs_as_its_owner_in_a_strict_sandbox() {
         "data/pages/new.txt",
         "conf/users.auth.php",
         "conf/local.php",
+        "inc/init.php",
+        "bin/dwpage.php",
+        "vendor/autoload.php",
+        "vendor/composer/installed.json",
     ] {
         let refused = browse(&server, &mut Vec::new(), &format!("/wiki/{path}"), None);
         assert_eq!(refused.status, 403, "{path}");
@@ -325,6 +322,7 @@ fn a_user_has_so_many_programs_over_all_routes() {
         .defaults("max_running = 2")
         .config(&route("two", "user = \"games\""))
         .config(&route("more", "user = \"games\"\nmax_running = 1"))
+        .config(&route("free", "user = \"games\"\nmax_running = \"none\""))
         .file("docs/waits.cgi", waits, 0o755)
         .file("mans/who.cgi", WHO, 0o755);
     own(&site, "docs/waits.cgi", GAMES);
@@ -341,6 +339,8 @@ fn a_user_has_so_many_programs_over_all_routes() {
     server.wait_for("b");
     running.push(ask("/more/waits.cgi?c"));
     server.wait_for("c");
+    running.push(ask("/free/waits.cgi?e"));
+    server.wait_for("e");
     // The third of the two, on any of the routes, waits.
     running.push(ask("/plain/waits.cgi?d"));
     assert!(text(&server, "/mans/who.cgi").starts_with("6\n"));
@@ -350,4 +350,62 @@ fn a_user_has_so_many_programs_over_all_routes() {
         assert_eq!(client.reply().text(), "5\n");
     }
     server.wait_for("d");
+}
+
+/// Programs in `public` and in `cgi-bin` of a host count together.
+fn a_host_without_a_user_has_so_many_programs() {
+    let waits = "#!/bin/sh\ntouch $MARKS/$QUERY_STRING\nwhile [ ! -e $MARKS/go ]; do sleep 0.05; done\nprintf 'Content-Type: text/plain\\n\\ndone'\n";
+    let site = super::site();
+    let marks = site.path("marks");
+    let waits = waits.replace("$MARKS", marks.to_str().unwrap());
+    let server = site
+        .config("sites = { path = \"www\", cgi_names = [\"*.cgi\"] }")
+        .defaults("max_running = 2")
+        .file("www/one.example/public/waits.cgi", &waits, 0o755)
+        .file("www/one.example/cgi-bin/waits.cgi", &waits, 0o755)
+        .file("www/two.example/public/waits.cgi", &waits, 0o755)
+        .start();
+    let ask = |host: &str, path: &str| {
+        let mut client = server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        client
+    };
+    let mut running = vec![
+        ask("one.example", "/waits.cgi?a"),
+        ask("one.example", "/cgi-bin/waits.cgi?b"),
+    ];
+    server.wait_for("a");
+    server.wait_for("b");
+    running.push(ask("one.example", "/waits.cgi?c"));
+    running.push(ask("two.example", "/waits.cgi?d"));
+    server.wait_for("d");
+    assert!(!server.mark("c").exists());
+    server.set("go");
+    for mut client in running {
+        assert_eq!(client.reply().text(), "done");
+    }
+}
+
+fn no_other_route_shows_programs_of_a_host() {
+    let sites = "sites = { path = \"www\", cgi_names = [\"*.cgi\"] }\n";
+    let site = super::site().file("www/one.example/public/a.cgi", WHO, 0o755);
+    for (keys, is_refused) in [
+        ("files = \"www/one.example/public\"", true),
+        (
+            "files = \"www/one.example/public\"\ncgi_names = [\"*.pl\"]",
+            true,
+        ),
+        (
+            "files = \"www/one.example/public\"\ncgi_names = [\"*.cgi\"]\nuser = \"games\"",
+            false,
+        ),
+    ] {
+        let config = format!("{sites}[[route]]\npath = \"/shown/\"\n{keys}\n");
+        site.write("galgo.toml", config);
+        let done = site.galgo(&["check"]);
+        let said = done.out + &done.err;
+        let refused =
+            said.contains("would publish the sources") || said.contains("could read their sources");
+        assert_eq!(refused, is_refused, "{keys}: {said}");
+    }
 }

@@ -448,6 +448,15 @@ fn what_cannot_be_is_refused_in_words() {
         let said = fails(&site, &["check"]);
         assert!(said.contains(words), "{words}: {said}");
     }
+    site.write(
+        "galgo.toml",
+        "[[route]]\npath = \"/p/*.cgi\"\ncgi = \"games\"\nuser = \"games\"\n",
+    );
+    let said = fails(&site, &["check"]);
+    assert!(
+        said.contains(":4:8: user needs a path without \"*\""),
+        "{said}"
+    );
 }
 
 fn check_names_the_user_and_what_is_wrong() {

@@ -1,7 +1,7 @@
 //! A running program. The server watches its input, output and error, the client, the process itself and the clocks, all at the
 //! same time. It never "writes everything, then reads".
 
-use std::{io, time::Duration};
+use std::{fmt::Debug, io, rc::Rc, time::Duration};
 
 use galgo_io::{
     off_loop::off_loop,
@@ -76,6 +76,8 @@ pub(crate) struct RunningProgram {
     pub(crate) stdout: Option<Sock>,
     /// File that is the program's standard input, if any: closed when the program is gone.
     _file: Option<Stored>,
+    /// Value that is dropped with the program.
+    pub(crate) carried: Option<Rc<dyn Debug>>,
     /// Output that was read and not sent yet.
     pub out: Out,
     /// Output that follows `out`, and waits for a slow client.
@@ -113,6 +115,7 @@ impl RunningProgram {
             held: ours.held,
             stdout: Some(ours.stdout),
             _file: ours.file,
+            carried: None,
             out: Out::default(),
             spill: Spill::default(),
             kill_grace: options.kill_grace,
