@@ -290,6 +290,18 @@ fn a_program_on_a_noexec_mount_is_not_told_to_chmod() {
     assert!(!done.out.contains("chmod"), "{done:?}");
 }
 
+/// A link to nothing leads nowhere, not out of the folder to the folder.
+#[test]
+fn a_link_to_nothing_is_named_with_its_target() {
+    let site = new_site();
+    std::os::unix::fs::symlink("/nonexistent/x", site.path("cgi-bin/x")).unwrap();
+    let link = site.path("cgi-bin/x");
+    let says = format!("{link:?} is a symbolic link to \"/nonexistent/x\", which does not exist");
+    let done = site.galgo(&["check"]);
+    done.has_out(format!("FAIL  cgi-bin/x: {says}\n"));
+    site.galgo(&["check", "--url", "/cgi-bin/x"]).has_out(&says);
+}
+
 /// Files that Apache hid and galgo serves to everybody, and scripts under any name.
 #[test]
 fn files_that_everybody_gets_are_named() {
