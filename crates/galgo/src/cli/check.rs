@@ -219,19 +219,25 @@ impl<W: Write> CheckReport<W> {
         cgi: &Arc<Cgi>,
     ) -> io::Result<()> {
         for seen in programs::examine_all(config, route, cgi).map(Seen::examined) {
-            let verdict = seen.verdict();
+            let mut verdict = seen.verdict();
             let is_module = is_own_module(&seen) && cgi.remit.is_none();
-            self.counts.modules += usize::from(is_module);
-            self.counts.fine += usize::from(verdict == Severity::Fine);
-            self.counts.programs += usize::from(verdict != Severity::Note);
-            self.count_verdict(verdict);
             let loads = verdict == Severity::Fine
                 && route.programs().is_some_and(|own| Arc::ptr_eq(own, cgi));
             let loader = self.loader.as_ref();
             let loader = loader.filter(|loader| loads && loader.can_load(cgi));
-            let load = || loader.and_then(|loader| loader.obstacle(route, cgi, &seen.url));
+            let load = || {
+                let (why, is_to_blame) = loader?.obstacle(route, cgi, &seen.url)?;
+                if is_to_blame {
+                    verdict = Severity::Warns;
+                }
+                Some(why)
+            };
             let kept = describe_lifecycle(cgi, &seen, load);
-            self.report_program(&seen, &kept)?;
+            self.counts.modules += usize::from(is_module);
+            self.counts.fine += usize::from(verdict == Severity::Fine);
+            self.counts.programs += usize::from(verdict != Severity::Note);
+            self.count_verdict(verdict);
+            self.report_program(&seen, verdict, &kept)?;
         }
         Ok(())
     }
@@ -280,9 +286,9 @@ impl<W: Write> CheckReport<W> {
         self.report_line(verdict, &name, &says)
     }
 
-    /// Prints a line for each finding, or a single line with `fine` if there is none. The program itself is counted already,
+    /// Prints a line for each finding, or a single line with `verdict` and `fine` if there is none. The program itself is counted already,
     /// and only once.
-    fn report_program(&mut self, seen: &Seen, fine: &str) -> io::Result<()> {
+    fn report_program(&mut self, seen: &Seen, verdict: Severity, fine: &str) -> io::Result<()> {
         let path = shorten_path(&seen.path);
         match &seen.state {
             FileState::Other(mend) => {
@@ -303,9 +309,7 @@ impl<W: Write> CheckReport<W> {
                     self.print_line(verdict, &path, &finding.to_string())
                 })
             }
-            FileState::Program(_) | FileState::Module => {
-                self.print_line(Severity::Fine, &path, fine)
-            }
+            FileState::Program(_) | FileState::Module => self.print_line(verdict, &path, fine),
         }
     }
 

@@ -124,13 +124,14 @@ impl WarmLoader {
         self.has_helpers || cgi.remit.is_none()
     }
 
-    /// Returns why a program stays cold; `None` if it starts warm.
+    /// Returns why a program stays cold, and whether it is to blame: it did not load, although programs of its kind do. `None`
+    /// if it starts warm.
     pub(crate) fn obstacle(
         &self,
         route: &Arc<Route>,
         cgi: &Arc<Cgi>,
         url: &[u8],
-    ) -> Option<String> {
+    ) -> Option<(String, bool)> {
         let owner = Owner {
             route: route.clone(),
             cgi: cgi.clone(),
@@ -139,13 +140,13 @@ impl WarmLoader {
         let pair = ProgramPair::from_owner(&owner);
         let load = async {
             match pair?.load_template(&self.caller.caller).await {
-                Ok(obstacle) => Ok(obstacle),
-                Err(Uncompared::Cold(why) | Uncompared::Fails(why)) => Ok(Some(why)),
+                Ok(obstacle) => Ok(obstacle.map(|why| (why, true))),
+                Err(Uncompared::Cold(why) | Uncompared::Fails(why)) => Ok(Some((why, false))),
                 Err(Uncompared::Endless | Uncompared::Late) => Ok(None),
             }
         };
         let loaded: Result<_, String> = self.caller.wait_for(load);
-        loaded.unwrap_or_else(Some)
+        loaded.unwrap_or_else(|why| Some((why, false)))
     }
 }
 

@@ -136,9 +136,10 @@ impl ProgramPair {
         let longest = caller.context().starters.warm.patience(TRIAL);
         let load = self.exchange(caller, &self.warm, "GET", What::Load);
         let loaded = tokio::time::timeout(longest, load).await;
-        // A cold start tells whether this user may start the program at all.
-        let Ok(about) = self.template_state(caller) else {
-            return Ok(Some(SWITCHED_OFF.into()));
+        let about = match self.template_state(caller) {
+            // A cold start tells whether this user may start the program at all.
+            Err(Uncompared::Cold(why)) if self.warm.remit.is_some() => return Ok(Some(why)),
+            about => about?,
         };
         match about.obstacle {
             Some(why) if about.unfit => Err(Uncompared::Cold(why)),

@@ -204,6 +204,25 @@ fn cold_and_warm_are_compared() {
     assert_eq!(site.galgo(&["check", "--warm", &folder]).code, 1);
 }
 
+/// A program that ends before it stops at its first line most often ends so when cold, too.
+#[test]
+fn what_does_not_load_is_a_warning() {
+    let site = new_site();
+    site.program("dies.pl", "#!/usr/bin/perl\nBEGIN { kill SEGV => $$ }\n");
+    site.program("wrong.pl", "#!/usr/bin/perl\nprint 'never' if;\n");
+    site.write(
+        "galgo.toml",
+        "[[route]]\npath = '/'\ncgi = 'cgi-bin'\nstart = 'warm'\n",
+    );
+    let done = site.galgo(&["check"]);
+    for name in ["dies.pl", "wrong.pl"] {
+        done.has_out(format!(
+            "warn  cgi-bin/{name}: starts cold, because it ended while loading"
+        ));
+    }
+    done.has_out("1 route, 2 programs: 0 ok, 2 warnings, 0 would fail");
+}
+
 #[test]
 fn what_fails_is_said_and_what_stays_cold_is_not_run() {
     let site = new_site();
