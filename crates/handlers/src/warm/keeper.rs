@@ -150,7 +150,7 @@ fn log_loaded(program: &WarmProgram, uses: Uses, began: Instant, memory: u64, he
 }
 
 /// Starts a template, and waits until it has stopped. Watches the template's files, unless a helper watches them. If the program
-/// has printed something meanwhile, that is an obstacle.
+/// has read or printed something meanwhile, that is an obstacle.
 async fn load_once(
     resources: &Rc<Resources>,
     warm: &Arc<Warm>,
@@ -181,8 +181,8 @@ async fn load_once(
         // An unfit template is watched as well: with another module, the program may become fit.
         loaded = watch_files(warm, program, setup, loaded, since).await?;
     }
-    if loaded.obstacle.is_none() && !said.output().is_empty() {
-        loaded.obstacle = Some("prints while loading".into());
+    if loaded.obstacle.is_none() {
+        loaded.obstacle = said.obstacle().map(str::to_owned);
     }
     if order.first && loaded.obstacle.is_none() {
         warn(resources, program, &said.errors());

@@ -8,7 +8,9 @@ use crate::{
     harness::list,
     secrets::STAYS,
     warm::{
-        becomes, c,
+        becomes,
+        body::{answers_each_body, with_readers},
+        c,
         modules::{PYTHON, same_as, with_python},
         parked::have_parked,
         perl, python,
@@ -41,6 +43,7 @@ list![
     helpers_leave_when_their_templates_have,
     a_crash_replaces_the_template,
     variables_of_loading_are_those_configured,
+    a_body_is_read_by_its_request,
 ];
 
 /// Returns a program that prints its user id and its parent's pid.
@@ -427,4 +430,21 @@ fn variables_of_loading_are_those_configured() {
     assert!(said.ends_with("bar /here"), "{said}");
     let loaded = fs::read_to_string(server.path("galgo.toml")).unwrap();
     assert!(loaded.contains("load_env"));
+}
+
+fn a_body_is_read_by_its_request() {
+    let (site, names) = with_readers(site(), "games");
+    for name in &names {
+        own(&site, name, GAMES);
+    }
+    let server = site.start();
+    for name in names
+        .iter()
+        .map(|name| name.strip_prefix("games/").unwrap())
+    {
+        for route in ["warm", "warm-strict"] {
+            let path = format!("/{route}/{name}");
+            answers_each_body(&server, &path, "it reads its standard input while loading");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //!
 //! Programs find out whether they are warm from the kernel's copy of a template's first environment.
 
+pub mod body;
 mod changes;
 mod children;
 mod descriptors;
@@ -28,6 +29,7 @@ use galgo_testkit::{
 /// Returns the tests of these modules.
 pub fn tests() -> Vec<Test> {
     [
+        body::tests(),
         changes::tests(),
         children::tests(),
         descriptors::tests(),
