@@ -4,7 +4,7 @@ use std::{os::unix::fs::MetadataExt, path::Path};
 
 use galgo_spawn::{
     Limits, Sandbox,
-    identity::{effective_uid, user_name_of},
+    identity::{effective_uid, is_root, user_name_of},
     may_close_ranges,
     owners::{Remit, are_delegated},
     sandbox::{self, Network, kernel},
@@ -15,7 +15,7 @@ use crate::config::{CgiOptions, Config, Route, To};
 
 /// Returns a sentence for each gap, for the start of the server and for `galgo check`.
 pub(super) fn find_gaps(config: &Config) -> Vec<String> {
-    let root = effective_uid() == 0 && config.identity.is_none();
+    let root = is_root() && config.identity.is_none();
     let scopes = galgo_spawn::keeps_apart();
     let of_kernel = [
         (!may_close_ranges()).then_some(

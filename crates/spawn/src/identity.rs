@@ -11,6 +11,7 @@ use std::{
     os::unix::ffi::OsStringExt,
     path::PathBuf,
     ptr,
+    sync::OnceLock,
 };
 
 /// A user with its groups, from the system's user database (getpwnam(3), getgrouplist(3)).
@@ -280,6 +281,27 @@ fn set_thread_groups(groups: &[u32]) -> io::Result<()> {
 /// keeps [ids of its own](crate::apart). 0 is root.
 pub fn effective_uid() -> u32 {
     programs_user().unwrap_or_else(|| rustix::process::geteuid().as_raw())
+}
+
+/// Returns whether this process is root, for decisions about who else may change a file, or which user to become. Id 0 of a user
+/// namespace that has no id for the owner of `/` is an ordinary user by another name (`unshare -Ur`): there nobody can own the
+/// folders above a file.
+pub fn is_root() -> bool {
+    static IS_APART: OnceLock<bool> = OnceLock::new();
+    rustix::process::geteuid().is_root() && !*IS_APART.get_or_init(is_in_others_namespace)
+}
+
+/// See [`is_root`]. Without `/proc` the answer is no, which trusts fewer files.
+fn is_in_others_namespace() -> bool {
+    let ids = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let ids: Vec<&str> = ids.split_whitespace().collect();
+    let unmapped = std::fs::read_to_string("/proc/sys/kernel/overflowuid");
+    let unmapped = unmapped.ok().and_then(|id| id.trim().parse().ok());
+    match ids[..] {
+        [] | [_, _, "4294967295"] => false,
+        [_, outside, "1"] if outside != "0" => true,
+        _ => rustix::fs::stat("/").is_ok_and(|root| Some(root.st_uid) == unmapped),
+    }
 }
 
 /// Returns whether the kernel opens the memory of a process that changes its ids to all processes of the user (proc_sys_fs(5)).

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use galgo_spawn::{hanging::set_hanging, identity::effective_uid, trusted_path, words};
+use galgo_spawn::{hanging::set_hanging, identity::is_root, trusted_path, words};
 
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -86,7 +86,7 @@ pub(super) fn serve_as_spawner(args: &ServeArgs) -> Result<ExitCode, String> {
 
 /// Checks that only root can change a file that decides which users programs run as. Nothing is checked without root's rights.
 fn check_root_owned(file: &Path) -> Result<(), String> {
-    if effective_uid() != 0 {
+    if !is_root() {
         return Ok(());
     }
     let path = words::escape_path(file);
@@ -151,7 +151,7 @@ fn print_greeting(ready: &ReadyServer) {
     for warning in warnings.chain(&closed).chain(&gaps).chain(ready.left_out()) {
         eprintln!("galgo: warning: {}", escape_lines(warning));
     }
-    if effective_uid() == 0 {
+    if is_root() {
         eprintln!(
             "galgo: warning: running as root, so programs do too; only this machine is served. \
              Name a user to run as: --user www-data"

@@ -2,7 +2,7 @@
 
 use std::{os::unix::fs::MetadataExt, path::Path};
 
-use galgo_spawn::{identity::effective_uid, owners::RunsAs, words};
+use galgo_spawn::{identity::is_root, owners::RunsAs, words};
 
 use crate::config::{self, Cgi, Config, Identity};
 
@@ -28,7 +28,7 @@ pub(crate) fn assume_identity_for(
     let Some(remit) = &cgi.remit else {
         return assume_identity(config);
     };
-    if effective_uid() != 0 {
+    if !is_root() {
         return Ok(());
     }
     let uid = match remit.runs_as() {
@@ -49,7 +49,7 @@ pub(crate) fn assume_identity(config: &Config) -> Result<(), String> {
     // Find `galgo-wasm` now: that user may not enter the folder that galgo's own program lies in.
     galgo_handlers::wasm::beside();
     match &config.identity {
-        Some(identity) if effective_uid() == 0 => crate::serve::become_user(identity),
+        Some(identity) if is_root() => crate::serve::become_user(identity),
         _ => Ok(()),
     }
 }

@@ -17,7 +17,7 @@ use crate::{
 
 /// Refuses to serve other machines as root: that needs a user to become.
 pub(super) fn allowed(config: &Config) -> Result<(), String> {
-    if galgo_spawn::identity::effective_uid() != 0 || config.identity.is_some() {
+    if !galgo_spawn::identity::is_root() || config.identity.is_some() {
         return Ok(());
     }
     let is_open = |l: &&Listen| matches!(&l.address, Address::Tcp(at) if !is_loopback(at.ip()));

@@ -21,7 +21,7 @@ use galgo_service::{
 };
 use galgo_spawn::{
     Direct, Outside, guard,
-    identity::{IdentityError, user_name_of},
+    identity::{IdentityError, is_root, user_name_of},
     sandbox,
 };
 use rustix::process::DumpableBehavior;
@@ -316,7 +316,7 @@ fn become_by(
     assume: impl FnOnce(&config::Identity) -> Result<(), IdentityError>,
 ) -> Result<(), String> {
     let uid = galgo_spawn::identity::effective_uid();
-    if uid != 0 && uid != identity.uid {
+    if !is_root() && uid != identity.uid {
         return Err(format!(
             "cannot become user {}: only root can. Start with sudo, or omit `user` and --user",
             user_name_of(identity.uid)

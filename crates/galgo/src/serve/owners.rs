@@ -10,7 +10,7 @@ use std::{
 use galgo_io::watch::register;
 use galgo_spawn::{
     Child, Direct,
-    identity::effective_uid,
+    identity::is_root,
     owners::{Owners, Remit, RunsAs},
     spawner::{self, SpawnerBackend},
     trusted_path, words,
@@ -63,7 +63,7 @@ impl Spawning {
         let owners = Arc::new(owners);
         // The spawner answers once it has read the configuration.
         owners.reload()?;
-        let root = effective_uid() == 0;
+        let root = is_root();
         Ok(Some(Self {
             child,
             owners,
@@ -94,7 +94,7 @@ impl Spawning {
         let homes = homes_user(config).filter(|user| !matches!(user, RunsAs::Server(_)));
         let others = first_remit_place(config, Remit::runs_as_others);
         let others = others.or_else(|| homes.map(|_| "[userdir]"));
-        let path = others.filter(|_| effective_uid() != 0)?;
+        let path = others.filter(|_| !is_root())?;
         Some(format!(
             "{path}: `user` needs root: only root can start programs as another user. Start with sudo, or delete `user`"
         ))

@@ -7,8 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use galgo_spawn::trusted_path;
-use rustix::{fs::OFlags, process::geteuid};
+use galgo_spawn::{identity::is_root, trusted_path};
+use rustix::fs::OFlags;
 
 /// A pid file, which gets its final name when the server serves.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl PidFile {
             };
             format!("cannot write the pid file {}: {e}{mend}", path.display())
         };
-        if geteuid().is_root()
+        if is_root()
             && trusted_path::open_roots_folder(path)
                 .map_err(failed)?
                 .is_none()

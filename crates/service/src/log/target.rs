@@ -14,14 +14,13 @@ use std::{
 };
 
 use galgo_spawn::{
-    identity::Identity,
+    identity::{Identity, is_root},
     trusted_path::{self, PathEnd},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2},
     io::Errno,
-    process::geteuid,
 };
 
 use crate::log::log_settings::LogTo;
@@ -182,7 +181,7 @@ const MODE: Mode = Mode::from_raw_mode(0o640);
 
 /// Opens a file for appending.
 fn open_for_append(path: &Path, user: Option<&Identity>) -> io::Result<File> {
-    let opened = if !geteuid().is_root() {
+    let opened = if !is_root() {
         open_by_name(path)
     } else {
         match (trusted_path::locate_for_root(path), user) {
@@ -274,7 +273,7 @@ mod tests {
     };
 
     fn is_root(test: &str) -> bool {
-        let root = geteuid().is_root();
+        let root = rustix::process::geteuid().is_root();
         if !root {
             eprintln!("skipped {test}: it needs root");
         }

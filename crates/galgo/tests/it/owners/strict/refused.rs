@@ -21,6 +21,7 @@ use rustix::{
 
 list![
     in_a_user_namespace_of_its_own,
+    in_a_user_namespace_of_an_ordinary_user,
     namespaces_that_are_refused_are_not_used,
     a_start_with_a_call_that_fails,
     calls_of_helpers_that_fail,
@@ -43,6 +44,45 @@ fn in_a_user_namespace_of_its_own() {
         assert_eq!(server.get("/cgi-bin/t?head&out=a").text(), "a");
     }
     assert!(!server.errors().contains("without namespaces"));
+}
+
+/// Id 0 there is not root: nobody can own `/`. A plain sandbox and a strict one, cold and warm, server and commands.
+fn in_a_user_namespace_of_an_ordinary_user() {
+    needs_root();
+    let user = [
+        "setpriv",
+        "--reuid=5",
+        "--regid=5",
+        "--clear-groups",
+        "unshare",
+        "--user",
+        "--map-root-user",
+    ];
+    for sandbox in ["standard", "strict"] {
+        let site = new_site().defaults(&format!("sandbox = \"{sandbox}\""));
+        let site = site.file(
+            "cgi-bin/p",
+            "#!/usr/bin/perl\nprint \"Content-Type: text/plain\\n\\n$<\";\n",
+            0o755,
+        );
+        for args in [
+            &["check"][..],
+            &["check", "--warm", "cgi-bin/p"],
+            &["run", "cgi-bin/p"],
+        ] {
+            let galgo = site.command(args);
+            let mut command = Command::new(user[0]);
+            command.args(&user[1..]).arg(galgo.get_program()).args(args);
+            command.current_dir(site.folder()).stdin(Stdio::null());
+            let done = command.output().unwrap();
+            assert!(done.status.success(), "{sandbox} {args:?}: {done:?}");
+        }
+        let server = site.owned_by(5).through(&user).start();
+        for _ in 0..3 {
+            assert_eq!(server.get("/cgi-bin/t?head&out=a").text(), "a");
+        }
+        assert!(!server.errors().contains("without namespaces"));
+    }
 }
 
 /// The server finds that out when it starts.
