@@ -175,6 +175,14 @@ impl Child {
         either!(&self.0, child => child.lower_priority(to), child.lower_priority(to));
     }
 
+    /// If [`Limits::may_stay`](crate::Limits::may_stay) allows it, leftover processes outside of the group go on after this is
+    /// dropped; with `false`, they are ended after all.
+    pub fn let_leftovers_stay(&mut self, stay: bool) {
+        if let ChildHandle::Own(child) = &mut self.0 {
+            child.leftovers_stay = stay;
+        }
+    }
+
     /// Drops the [`Child`] but lets the process run, if [`Limits::may_stay`](crate::Limits::may_stay) allows that. If the
     /// process ends before its parent does, it is reaped as a stranger ([`end_orphans`](crate::end_orphans)).
     pub fn let_go(self) {

@@ -26,11 +26,13 @@ static CLAIMED: Pids = Pids([const { AtomicU64::new(0) }; PIDS / 64]);
 
 /// Marks of each kind that a process has. A mark is used again after all others of its kind.
 const MARKS: u64 = 1 << 20;
-/// Marks that are held, of both kinds.
-static HELD: [AtomicU64; (2 * MARKS / 64) as usize] =
-    [const { AtomicU64::new(0) }; (2 * MARKS / 64) as usize];
+const KINDS: usize = 3;
+const ALL_MARKS: u64 = KINDS as u64 * MARKS;
+/// Marks that are held, of all kinds.
+static HELD: [AtomicU64; (ALL_MARKS / 64) as usize] =
+    [const { AtomicU64::new(0) }; (ALL_MARKS / 64) as usize];
 /// Number of marks of each kind that were taken.
-static TAKEN: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+static TAKEN: [AtomicU32; KINDS] = [const { AtomicU32::new(0) }; KINDS];
 
 /// The purpose of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub(crate) enum MarkKind {
     /// filter a process can lower its limit, and not raise it: therefore no program can pass as a process that a worker has
     /// started.
     Lasting,
+    /// A program whose leftover processes may stay, once its request is complete. The guard leaves them alone.
+    Staying,
 }
 
 /// The mark of a process and of all that it starts. They may run until the mark is dropped.
@@ -56,20 +60,32 @@ impl ProcessMark {
             let taken = u64::from(TAKEN[kind as usize].fetch_add(1, Ordering::Relaxed));
             let index = first + (MARKS - 1 - taken % MARKS);
             let (word, bit) = locate_mark_bit(index);
-            if word.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+            let was_held = word.fetch_or(bit, Ordering::Relaxed) & bit != 0;
+            // After a million requests, processes that stay share their mark with another request.
+            if !was_held || kind == MarkKind::Staying {
                 return Self(index);
             }
         }
+    }
+
+    /// Returns whether processes with this mark may stay.
+    pub(crate) fn may_stay(&self) -> bool {
+        self.0 / MARKS == MarkKind::Staying as u64
+    }
+
+    /// Holds the mark for ever: its processes stay.
+    pub(crate) fn leave_held(self) {
+        std::mem::forget(self);
     }
 
     /// Returns RLIMIT_LOCKS, soft and hard. The soft limit is the mark. This process can raise a template's soft limit again.
     pub(crate) fn limits(&self) -> [u64; 2] {
         let own = MarkRange::of_this_process();
         let mark = own.first + self.0;
-        if self.0 < MARKS {
-            [mark; 2]
-        } else {
+        if self.0 / MARKS == MarkKind::Lasting as u64 {
             [mark, own.last_number()]
+        } else {
+            [mark; 2]
         }
     }
 }
@@ -85,7 +101,7 @@ impl Drop for ProcessMark {
 pub(crate) fn is_mark_held(limit: u64) -> bool {
     let index = limit.checked_sub(MarkRange::of_this_process().first);
     index
-        .filter(|index| *index < 2 * MARKS)
+        .filter(|index| *index < ALL_MARKS)
         .is_some_and(|index| {
             let (word, bit) = locate_mark_bit(index);
             word.load(Ordering::Relaxed) & bit != 0
@@ -170,6 +186,12 @@ impl MarkRange {
     pub(crate) fn contains(self, limit: u64) -> bool {
         limit.wrapping_sub(self.first) < self.count
     }
+
+    /// Returns whether a limit is among these marks, and its processes end with the server.
+    pub(crate) fn ends_with_server(self, limit: u64) -> bool {
+        let kind = limit % Self::OF_PROCESS / MARKS;
+        self.contains(limit) && kind != MarkKind::Staying as u64
+    }
 }
 
 /// Claims `pid`: from now on this process waits for it. Returns false if it is claimed already.
@@ -243,13 +265,29 @@ mod tests {
     }
 
     #[test]
+    fn who_may_stay_stays_unless_its_request_is_given_up() {
+        let [stays, ends] = [(); 2].map(|()| ProcessMark::new(MarkKind::Staying));
+        let marks = [&stays, &ends].map(|mark| mark.limits()[0]);
+        assert!(marks.iter().all(|mark| is_mark_held(*mark)));
+        stays.leave_held();
+        drop(ends);
+        assert_eq!(marks.map(is_mark_held), [true, false]);
+        let own = MarkRange::of_this_process();
+        assert!(marks.iter().all(|mark| own.contains(*mark)));
+        assert!(!marks.iter().any(|mark| own.ends_with_server(*mark)));
+        for kind in [MarkKind::Program, MarkKind::Lasting] {
+            assert!(own.ends_with_server(ProcessMark::new(kind).limits()[0]));
+        }
+    }
+
+    #[test]
     fn no_other_number_is_held() {
         let first = MarkRange::of_this_process().first;
         for limit in [
             0,
             1,
             first - 1,
-            first + 2 * MARKS,
+            first + ALL_MARKS,
             1 << 22,
             1 << 32,
             u64::MAX,

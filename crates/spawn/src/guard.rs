@@ -172,7 +172,7 @@ fn replace_streams() -> io::Result<()> {
     Ok(())
 }
 
-/// Ends all processes that have a mark of this range.
+/// Ends all processes that have a mark of this range, except those that may stay.
 fn kill_marked(marks: MarkRange) {
     let began = Instant::now();
     let mut quiet = 0;
@@ -180,7 +180,7 @@ fn kill_marked(marks: MarkRange) {
     while quiet < 2 && began.elapsed() < HANGS {
         let kills = began.elapsed() >= GRACE;
         let signal = if kills { Signal::KILL } else { Signal::TERM };
-        let is_marked = |mark| marks.contains(mark);
+        let is_marked = |mark| marks.ends_with_server(mark);
         let mut found = false;
         for pid in marked_processes(marks) {
             found = true;
@@ -200,6 +200,6 @@ fn kill_marked(marks: MarkRange) {
 fn marked_processes(marks: MarkRange) -> impl Iterator<Item = Pid> {
     let listed = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = listed.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(move |pid| mark_of(*pid).is_some_and(|mark| marks.contains(mark)))
+    pids.filter(move |pid| mark_of(*pid).is_some_and(|mark| marks.ends_with_server(mark)))
         .filter_map(Pid::from_raw)
 }

@@ -44,6 +44,8 @@ pub(crate) struct OwnChild {
     pub(crate) pid: i32,
     /// The mark of the child and of its leftover processes, which may run as long as the mark exists.
     pub(crate) mark: Option<ProcessMark>,
+    /// Whether leftover processes go on after this child.
+    pub(crate) leftovers_stay: bool,
     /// The exit status; once set, the process is reaped and its numbers may be reused.
     exit: Option<Exit>,
     gone: bool,
@@ -63,6 +65,7 @@ impl OwnChild {
         claims::claim_pid(pid);
         Self {
             mark,
+            leftovers_stay: false,
             pidfd: ManuallyDrop::new(pidfd),
             pid,
             exit: None,
@@ -221,7 +224,10 @@ impl Drop for OwnChild {
             // SIGKILL ends stopped processes too.
             let _ = self.signal_group(libc::SIGKILL);
         }
-        self.mark = None;
+        match self.mark.take() {
+            Some(mark) if self.leftovers_stay && mark.may_stay() => mark.leave_held(),
+            mark => drop(mark),
+        }
         // SAFETY: nothing uses the field after `drop`.
         let pidfd = unsafe { ManuallyDrop::take(&mut self.pidfd) };
         // A process in the middle of its I/O, or with much memory to free, does not end at once. The reaper waits for it,

@@ -27,11 +27,12 @@ pub struct Limits {
     /// RLIMIT_NPROC. Counts every process and thread of the user. The server's own count, too, if it has no [ids of its
     /// own](crate::apart).
     pub processes: Option<u64>,
-    /// Leftover processes outside of the program's group may outlive it. Otherwise they are ended
+    /// Leftover processes outside of the program's group may outlive it, once the server has said so
+    /// ([`Child::let_leftovers_stay`](crate::Child::let_leftovers_stay)). Otherwise they are ended
     /// ([`end_orphans`](crate::end_orphans)); they are known by RLIMIT_LOCKS, which Linux does not enforce.
     pub may_stay: bool,
     /// The program is a worker, which takes one request after another: its leftover processes may run as long as the worker
-    /// does.
+    /// does. With `may_stay` nothing ends them.
     pub is_worker: bool,
 }
 
@@ -44,7 +45,8 @@ impl Limits {
     /// Returns the kind of mark for the program and all that it starts; `None`: no mark.
     pub(crate) fn mark_kind(&self) -> Option<MarkKind> {
         match (self.may_stay, self.is_worker) {
-            (true, _) => None,
+            (true, true) => None,
+            (true, false) => Some(MarkKind::Staying),
             (false, true) => Some(MarkKind::Lasting),
             (false, false) => Some(MarkKind::Program),
         }

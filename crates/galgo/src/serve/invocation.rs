@@ -110,6 +110,7 @@ impl Invocation {
             limits: Limits {
                 // The new process is to outlive this one.
                 may_stay: true,
+                is_worker: true,
                 ..Limits::default()
             },
             no_new_privs: false,

@@ -186,6 +186,16 @@ impl Process {
         None
     }
 
+    /// See [`Child::let_leftovers_stay`].
+    pub(super) fn let_leftovers_stay(&mut self, stay: bool) {
+        match &mut self.state {
+            ProcessState::Idle(child)
+            | ProcessState::Watched(_, child)
+            | ProcessState::Left(child) => child.let_leftovers_stay(stay),
+            ProcessState::Gone => {}
+        }
+    }
+
     pub(super) fn signal(&self, signal: i32) {
         // Signalling fails only if the group has already ended.
         let _ = match &self.state {

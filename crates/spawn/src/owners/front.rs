@@ -82,6 +82,7 @@ impl Owners {
             more: &[theirs.as_fd()],
             limits: Limits {
                 may_stay: true,
+                is_worker: true,
                 ..Limits::default()
             },
             no_new_privs: false,

@@ -47,6 +47,8 @@ pub(crate) struct OwnTemplate {
     looked: u8,
     /// The standard streams that the program was given.
     streams: [FileId; 3],
+    /// The kind of its children's marks.
+    of_children: Option<MarkKind>,
     /// The mark of the template while children are on their way; `None`: leftover processes of children may outlive them.
     births: Option<Mutex<Weak<BirthMark>>>,
     /// RLIMIT_CPU, seconds.
@@ -77,7 +79,9 @@ impl OwnTemplate {
         let (control, theirs) = pair().map_err(StartError::descriptors)?;
         let files = shim::shim_files(kind).map_err(StartError::descriptors)?;
         kind.add_env(uses, &mut launch.env);
-        // The template's children have marks of their own, which are lower.
+        // The template's children have marks of their own.
+        let of_children = launch.limits.mark_kind();
+        launch.limits.may_stay &= launch.limits.is_worker;
         launch.limits.is_worker = true;
         let apart = launch.sandbox == Sandbox::Standard;
         let mut named = HashSet::new();
@@ -109,6 +113,7 @@ impl OwnTemplate {
             uses,
             looked: looked::NOTHING | if apart { looked::APART } else { 0 },
             streams,
+            of_children,
             births,
             cpu,
             worn: None,
@@ -189,6 +194,7 @@ impl OwnTemplate {
         }
         let new = Arc::new(BirthMark {
             mark: ProcessMark::new(MarkKind::Lasting),
+            of_child: self.of_children,
             since: Instant::now(),
             next: OnceLock::new(),
         });
@@ -209,8 +215,8 @@ impl OwnTemplate {
     /// Implements [`Template::into_preforked`](super::Template::into_preforked).
     pub(crate) fn itself(self) -> OwnPreforked {
         let mut child = self.child;
-        if self.births.is_some() {
-            child.set_mark(ProcessMark::new(MarkKind::Program));
+        if let Some(kind) = self.of_children.filter(|_| self.births.is_some()) {
+            child.set_mark(ProcessMark::new(kind));
         }
         OwnPreforked::parked(self.control, child)
     }

@@ -51,6 +51,8 @@ pub(crate) struct OwnPreforked {
 #[derive(Debug)]
 pub(super) struct BirthMark {
     pub(super) mark: ProcessMark,
+    /// The kind of the child's own mark.
+    pub(super) of_child: Option<MarkKind>,
     pub(super) since: Instant,
     /// The mark that the template got after this one. A child that was asked for earlier may have been born with that later
     /// mark.
@@ -144,7 +146,9 @@ impl OwnPreforked {
         if let Some(child) = &mut self.child
             && let Some(born_with) = self.born_with.take()
         {
-            child.set_mark(ProcessMark::new(MarkKind::Program));
+            if let Some(kind) = born_with.of_child {
+                child.set_mark(ProcessMark::new(kind));
+            }
             // Processes that others have started with this mark are killed now, if no other child is on its way.
             drop(born_with);
         }

@@ -19,7 +19,7 @@ list![
 ];
 
 /// A program that ignores TERM, reads its input to the end and then makes the mark `done`. With the query `session`, a process
-/// that it leaves behind in a session of its own reads instead. The mark `up` holds the id of the process that reads.
+/// that it leaves behind in a session of its own reads instead; with `leaves`, the program itself ends. The mark `up` holds the id of the process that reads.
 pub const READS: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -41,12 +41,20 @@ static void reads(void) {
     if (n == 0) close(open("../marks/done", O_CREAT | O_WRONLY, 0666));
 }
 int main(void) {
-    if (!strcmp(getenv("QUERY_STRING"), "session")) {
+    const char *query = getenv("QUERY_STRING");
+    int leaves = !strcmp(query, "leaves");
+    if (leaves || !strcmp(query, "session")) {
         if (fork() == 0) {
             prctl(PR_SET_PDEATHSIG, 0);
             setsid();
+            if (leaves) close(1), close(2);
             reads();
             _exit(0);
+        }
+        if (leaves) {
+            while (access("../marks/up", F_OK) != 0) usleep(1000);
+            printf("Content-Type: text/plain\n\nleft\n");
+            return 0;
         }
         for (;;) pause();
     }
@@ -57,6 +65,7 @@ int main(void) {
 "#;
 
 const QUERIES: [&str; 2] = ["", "session"];
+const STAYING: [&str; 3] = ["", "session", "leaves"];
 /// More than a pipe holds.
 const PART: usize = 150_000;
 
@@ -166,13 +175,25 @@ fn a_server_that_is_told_to_end() {
     }
 }
 
-/// A program may run to completion only once it has all of its input.
+/// A program, and what it leaves running, may run to completion only once the program has all of its input.
 fn a_program_that_may_run_to_completion() {
-    let server = site().defaults("run_to_completion = true").start();
-    for framing in [LENGTH, CHUNKED] {
-        let client = begun(&server, "", framing);
+    let site = || {
+        let site = site().config("shutdown_grace = \"300ms\"");
+        site.defaults("run_to_completion = true")
+    };
+    let server = site().start();
+    for (query, framing) in STAYING.iter().flat_map(|q| [(q, LENGTH), (q, CHUNKED)]) {
+        let client = begun(&server, query, framing);
         server.wait_for("up");
         client.reset();
+        never_whole(&server, false);
+    }
+    for query in STAYING {
+        let mut server = site().start();
+        let _client = begun(&server, query, LENGTH);
+        server.wait_for("up");
+        server.signal(Signal::TERM);
+        server.child.wait().unwrap();
         never_whole(&server, false);
     }
 }
@@ -190,5 +211,13 @@ fn a_body_that_is_whole() {
     server.wait_for("up");
     client.wait_until_read();
     client.half_close();
+    server.wait_for("done");
+    // What the program leaves running reads the body.
+    for mark in ["up", "done"] {
+        fs::remove_file(server.mark(mark)).unwrap();
+    }
+    let mut client = server.connect();
+    client.post("/cgi-bin/reads?leaves", b"all");
+    assert_eq!(client.reply().text(), "left\n");
     server.wait_for("done");
 }

@@ -224,13 +224,15 @@ impl RunningProgram {
         self.tell_held_open();
         self.stdout = None;
         self.out = Out::default();
+        let finishes = self.may_finish();
+        self.pump.process.let_leftovers_stay(finishes);
         if let Some(exit) = self.reap()
             && !self.pump.process.left_others()
         {
             self.pump.errors.finish();
             return done(Some(exit));
         }
-        let patience = self.pump.clocks.patience(self.may_finish(), LINGER);
+        let patience = self.pump.clocks.patience(finishes, LINGER);
         tokio::task::spawn_local(self.reap_with_group(patience, done));
     }
 
@@ -239,6 +241,7 @@ impl RunningProgram {
     pub(crate) fn abandon(mut self, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
         self.tell_held_open();
         let finish = client_left && self.may_finish();
+        self.pump.process.let_leftovers_stay(finish);
         tokio::task::spawn_local(async move {
             if finish {
                 self.discard_output().await;
@@ -355,6 +358,7 @@ impl RunningProgram {
     async fn reap_or_terminate(&mut self, patience: Duration) -> Option<Exit> {
         if !self.exited_within(patience).await {
             self.signalled = true;
+            self.pump.process.let_leftovers_stay(false);
             self.pump.process.signal(TERM);
             if !self.exited_within(self.kill_grace).await {
                 self.pump.process.signal(KILL);
