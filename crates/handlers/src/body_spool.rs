@@ -18,7 +18,11 @@ pub(crate) async fn store_body(
 ) -> Result<Stored, Fault> {
     let declared = request.client.declared_length();
     let spool = spool.share_of(request.peer());
-    let mut stored = on_disk(request, patience, spool.create_for_body(declared)).await?;
+    // A body without a declared length has storage once it is larger than a piece, or complete.
+    let mut storage = match declared {
+        Some(_) => Some(on_disk(request, patience, spool.create_for_body(declared)).await?),
+        None => None,
+    };
     request.client.send_continue();
     let mut piece = pool::take_buffer();
     loop {
@@ -32,9 +36,20 @@ pub(crate) async fn store_body(
             Next::End => break,
         }
         if piece.len() == pool::SIZE {
+            let stored = match &mut storage {
+                Some(stored) => stored,
+                None => storage.insert(on_disk(request, patience, spool.create_file()).await?),
+            };
             piece = on_disk(request, patience, stored.append(piece)).await?;
         }
     }
+    let mut stored = match storage {
+        Some(stored) => stored,
+        None => {
+            let len = Some(piece.len() as u64);
+            on_disk(request, patience, spool.create_for_body(len)).await?
+        }
+    };
     if !piece.is_empty() {
         piece = on_disk(request, patience, stored.append(piece)).await?;
     }

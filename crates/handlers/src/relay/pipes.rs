@@ -60,12 +60,10 @@ impl Pipes {
         let (from_stdout, stdout) = make_pipe(|(ours, _)| ours)?;
         let (from_stderr, stderr) = make_pipe(|(ours, _)| ours)?;
         if is_anothers {
-            let (pipe, body) = (Mode::from_raw_mode(0o666), Mode::from_raw_mode(0o444));
-            match (&stdin, &file) {
-                (Some(stdin), None) => fchmod(stdin, pipe)?,
-                (Some(stdin), Some(file)) if file.is_memory() => fchmod(stdin, body)?,
-                // An event loop does not wait for a disk: another user cannot open such a body by name.
-                _ => {}
+            let pipe = Mode::from_raw_mode(0o666);
+            // A file can be opened by all users already.
+            if let (Some(stdin), None) = (&stdin, &file) {
+                fchmod(stdin, pipe)?;
             }
             fchmod(&stdout, pipe)?;
             fchmod(&stderr, pipe)?;

@@ -68,7 +68,7 @@ impl Stored {
     /// Makes a file in memory for the charged number of bytes.
     pub(super) fn create_in_memory(charge: Charge) -> io::Result<Self> {
         let file = memfd_create("galgo request body", memory_flags())?;
-        fchmod(&file, folder::MODE)?;
+        fchmod(&file, folder::NAMELESS)?;
         Ok(Self::new((file.into(), None), charge, None))
     }
 
@@ -130,11 +130,6 @@ impl Stored {
     /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
-    }
-
-    /// Whether bytes are in memory, so that writes and reads do not wait.
-    pub fn is_memory(&self) -> bool {
-        self.place.threads.is_none()
     }
 
     /// Appends `piece`, and gives its buffer back, empty.

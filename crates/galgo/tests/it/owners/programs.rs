@@ -297,13 +297,31 @@ fn standard_streams_have_names() {
     );
     own(&site, "games/names", GAMES);
     let server = site.start();
-    for (n, path) in ["games", "strict", "file"].iter().enumerate() {
+    // The body comes in a pipe, is in memory, or in a file on disk.
+    let requests = [
+        ("games", "length", 8),
+        ("games", "chunks", 8),
+        ("games", "chunks", 200_000),
+        ("strict", "length", 8),
+        ("strict", "chunks", 8),
+        ("file", "length", 8),
+        ("file", "length", 2_000_000),
+    ];
+    for (n, (path, framing, len)) in requests.into_iter().enumerate() {
         let mut client = server.connect();
-        client.post(&format!("/{path}/names"), b"the body");
-        assert_eq!(
-            client.reply().text(),
-            "the body",
-            "{path} {}",
+        let body = "x".repeat(len);
+        match framing {
+            "chunks" => client.send(format!(
+                "POST /{path}/names HTTP/1.1\r\nHost: localhost\r\n\
+                 Transfer-Encoding: chunked\r\n\r\n{len:x}\r\n{body}\r\n0\r\n\r\n"
+            )),
+            _ => client.post(&format!("/{path}/names"), body.as_bytes()),
+        }
+        let text = client.reply().text();
+        assert!(
+            text == body,
+            "{path} {framing} {len}: {} bytes {}",
+            text.len(),
             server.errors()
         );
         wait_until("its words", || {
