@@ -138,9 +138,10 @@ impl Child {
         either!(&mut self.0, child => child.try_wait_alone(), Ok(child.read_exit()))
     }
 
-    /// Does the same as [`try_wait_alone`](Self::try_wait_alone) for a child whose descriptor has become readable.
-    pub(crate) fn reap_alone(&mut self) -> io::Result<Exit> {
-        either!(&mut self.0, child => child.reap_alone(), Ok(child.wait()))
+    /// Does the same as [`try_wait_alone`](Self::try_wait_alone) for a child whose descriptor has become readable. Also returns
+    /// whether processes with the child's mark are left, in any group; false for a child that a helper started.
+    pub(crate) fn reap_and_find_others(&mut self) -> io::Result<(Exit, bool)> {
+        either!(&mut self.0, child => child.reap_and_find_others(), Ok((child.wait(), false)))
     }
 
     /// Returns whether the group had other processes when [`try_wait_alone`](Self::try_wait_alone) reaped the child.
@@ -178,9 +179,7 @@ impl Child {
     /// If [`Limits::may_stay`](crate::Limits::may_stay) allows it, leftover processes outside of the group go on after this is
     /// dropped; with `false`, they are ended after all.
     pub fn let_leftovers_stay(&mut self, stay: bool) {
-        if let ChildHandle::Own(child) = &mut self.0 {
-            child.leftovers_stay = stay;
-        }
+        either!(&mut self.0, child => child.leftovers_stay = stay, child.let_leftovers_stay(stay));
     }
 
     /// Drops the [`Child`] but lets the process run, if [`Limits::may_stay`](crate::Limits::may_stay) allows that. If the

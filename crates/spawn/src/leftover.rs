@@ -26,8 +26,12 @@ use rustix::{
 };
 use std::{
     collections::{HashMap, HashSet},
-    fs, mem,
-    os::fd::{AsRawFd, OwnedFd},
+    fs::{self, File},
+    mem,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::FileExt,
+    },
     process, ptr,
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError,
@@ -310,6 +314,29 @@ pub(crate) fn children() -> Vec<Pid> {
     children_in("/proc/self/task")
 }
 
+/// Returns whether processes with a mark that nobody waits for are children of this process; `None`: the kernel does not tell.
+/// It makes orphans children of the first thread, which calls this.
+pub(crate) fn has_orphans(mark: u64) -> Option<bool> {
+    static LIST: OnceLock<Option<File>> = OnceLock::new();
+    let list = LIST.get_or_init(|| File::open("/proc/thread-self/children").ok());
+    let mut text = [0; 1024];
+    let n = list.as_ref()?.read_at(&mut text, 0).ok()?;
+    let is_orphan = |pid: Pid| {
+        let pid = pid.as_raw_pid();
+        !claims::is_claimed(pid) && mark_of(pid) == Some(mark)
+    };
+    if n == text.len() {
+        return Some(children().into_iter().any(is_orphan));
+    }
+    let list = str::from_utf8(&text[..n]).ok()?;
+    Some(pids_of(list).any(is_orphan))
+}
+
+fn pids_of(list: &str) -> impl Iterator<Item = Pid> {
+    let all = list.split_ascii_whitespace().map(str::parse);
+    all.filter_map(|n| Pid::from_raw(n.ok()?))
+}
+
 /// A /proc that shows all processes of this process's PID namespace, if `/proc` does not.
 static PROC: OnceLock<OwnedFd> = OnceLock::new();
 
@@ -332,11 +359,9 @@ fn proc_path(pid: i32, name: &str) -> String {
 fn children_in(tasks: &str) -> Vec<Pid> {
     let tasks = fs::read_dir(tasks).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    let numbers = |list: String| -> Vec<Pid> {
-        let all = list.split_ascii_whitespace().map(str::parse);
-        all.filter_map(|n| Pid::from_raw(n.ok()?)).collect()
-    };
-    lists.flat_map(numbers).collect()
+    lists
+        .flat_map(|list| pids_of(&list).collect::<Vec<_>>())
+        .collect()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use crate::{
     claims::{self, ProcessMark},
     exit::{Exit, peek_exit, reap_process},
     key::syscall_with_key,
+    leftover,
     raw::syscall,
     reaper,
     start::Priority,
@@ -112,6 +113,19 @@ impl OwnChild {
         let exit = self.reap()?;
         self.remains = has_group_members(self.pidfd.as_fd());
         Ok(exit)
+    }
+
+    /// See [`Child::reap_and_find_others`](crate::Child::reap_and_find_others). Without others there is no need to ask for the
+    /// group.
+    pub(crate) fn reap_and_find_others(&mut self) -> io::Result<(Exit, bool)> {
+        let Some(mark) = self.mark.as_ref().filter(|_| groups_by_pidfd()) else {
+            return Ok((self.reap_alone()?, false));
+        };
+        let mark = mark.limits()[0];
+        let exit = self.reap()?;
+        let others = leftover::has_orphans(mark);
+        self.remains = others != Some(false) && has_group_members(self.pidfd.as_fd());
+        Ok((exit, others == Some(true)))
     }
 
     pub(crate) fn group_remains(&mut self) -> bool {

@@ -171,7 +171,7 @@ fn set_up<'r>(
     // Leave signals to the thread that `end_orphans` has started.
     leave_signals_to_others();
     let limits = Limits {
-        is_worker: terms.worker.is_some() || terms.limits.may_stay,
+        is_worker: terms.worker.is_some(),
         ..terms.limits
     };
     let terms = HelperTerms {

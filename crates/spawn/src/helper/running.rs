@@ -1,10 +1,11 @@
 //! The helper's side of a running program: reports to the server, and signals from it.
 
 use crate::{
-    Child, Direct, LaunchOutcome, StartError,
+    Child, Direct, Exit, LaunchOutcome, StartError,
     helper::listed::ListedFiles,
     remote::{
         connection::HelperEnd,
+        left::{LEFTOVERS, LeftProcesses},
         message::{ProgramReport, priority_from_byte},
     },
 };
@@ -31,14 +32,22 @@ pub(crate) struct SupervisedProgram {
 }
 
 /// State of a program as reported to the server.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum ReportedState {
     /// Nothing is reported yet. The program was launched at this time.
     Nothing(Instant),
     /// The program is running.
     Runs,
-    /// The program has ended, and has left other processes running.
-    Ended,
+    /// The program has ended like this, and has left other processes of its group running.
+    Ended(Exit),
+    /// The program has ended. Processes outside of its group may still write its response.
+    EndedAlone,
+}
+
+impl ReportedState {
+    fn has_ended(self) -> bool {
+        matches!(self, Self::Ended(_) | Self::EndedAlone)
+    }
 }
 
 /// The new state of a program.
@@ -77,7 +86,7 @@ impl SupervisedProgram {
 
     pub(crate) fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
         fds.push(PollFd::new(&self.socket, PollFlags::IN));
-        if self.told != ReportedState::Ended {
+        if !self.told.has_ended() {
             fds.push(PollFd::new(&self.child, PollFlags::IN));
         }
     }
@@ -86,8 +95,8 @@ impl SupervisedProgram {
     pub(crate) fn time_left(&self) -> Duration {
         match self.told {
             ReportedState::Nothing(since) => SOON.saturating_sub(since.elapsed()),
-            ReportedState::Runs => Duration::MAX,
-            ReportedState::Ended => LOOK,
+            ReportedState::Runs | ReportedState::EndedAlone => Duration::MAX,
+            ReportedState::Ended(_) => LOOK,
         }
     }
 
@@ -101,18 +110,20 @@ impl SupervisedProgram {
         own_ids: bool,
     ) -> ProgramEvent {
         let asked = ready.next().unwrap_or_default();
-        let exited = self.told != ReportedState::Ended && ready.next().unwrap_or_default();
+        let exited = !self.told.has_ended() && ready.next().unwrap_or_default();
         if asked && !self.forward_signals() {
             return ProgramEvent::Gone;
         }
         match self.told {
-            ReportedState::Ended => ProgramEvent::goes_if(self.child.group_remains()),
+            ReportedState::Ended(exit) if !self.child.group_remains() => {
+                self.tell_end(exit, LeftProcesses::Outside)
+            }
             ReportedState::Nothing(_) if exited => self.report_early_end(direct, listed, own_ids),
             ReportedState::Nothing(since) if since.elapsed() >= SOON => {
                 self.report_start(direct, listed, own_ids)
             }
             ReportedState::Runs if exited => self.report_end(own_ids),
-            ReportedState::Nothing(_) | ReportedState::Runs => ProgramEvent::Goes,
+            _ => ProgramEvent::Goes,
         }
     }
 
@@ -122,9 +133,12 @@ impl SupervisedProgram {
             let mut order = [0];
             match self.socket.receive(&mut order) {
                 Err(Errno::AGAIN) => return true,
-                Ok((1, _)) => match priority_from_byte(order[0]) {
-                    Some(priority) => self.child.lower_priority(priority),
-                    None => drop(self.child.signal_group(i32::from(order[0]))),
+                Ok((1, _)) => match (order[0], priority_from_byte(order[0])) {
+                    (_, Some(priority)) => self.child.lower_priority(priority),
+                    (byte, None) => match LEFTOVERS.iter().position(|one| *one == byte) {
+                        Some(stay) => self.child.let_leftovers_stay(stay == 1),
+                        None => drop(self.child.signal_group(i32::from(byte))),
+                    },
                 },
                 _ => return false,
             }
@@ -178,21 +192,31 @@ impl SupervisedProgram {
     /// Reports the end of the program. If it left processes and no start was reported, reports the start first: that report
     /// names their process group by the program's number. Once the program is reaped, no other number is known.
     fn report_end(&mut self, own_ids: bool) -> ProgramEvent {
-        let Ok(exit) = self.child.reap_alone() else {
+        let Ok((exit, has_others)) = self.child.reap_and_find_others() else {
             return ProgramEvent::Gone;
         };
-        let left = self.child.has_left_others();
-        if left && self.told != ReportedState::Runs && !own_ids && !self.tell_start(false) {
+        let left = match (self.child.has_left_others(), has_others) {
+            (true, _) => LeftProcesses::Group,
+            (false, true) => LeftProcesses::Outside,
+            (false, false) => LeftProcesses::None,
+        };
+        let was_told = matches!(self.told, ReportedState::Runs);
+        let names_group = left == LeftProcesses::Group && !was_told && !own_ids;
+        if names_group && !self.tell_start(false) {
             return ProgramEvent::Gone;
         }
-        self.told = ReportedState::Ended;
-        match self
-            .socket
-            .send_report(&ProgramReport::Exited(exit, left).encode(), &[])
-        {
-            true if left => ProgramEvent::Goes,
-            true => ProgramEvent::Ended,
-            false => ProgramEvent::Gone,
+        self.tell_end(exit, left)
+    }
+
+    fn tell_end(&mut self, exit: Exit, left: LeftProcesses) -> ProgramEvent {
+        self.told = match left {
+            LeftProcesses::Group => ReportedState::Ended(exit),
+            _ => ReportedState::EndedAlone,
+        };
+        let report = ProgramReport::Exited(exit, left).encode();
+        match self.socket.send_report(&report, &[]) {
+            true if left == LeftProcesses::None => ProgramEvent::Ended,
+            sent => ProgramEvent::goes_if(sent),
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::{
     exit::{Exit, Status},
     remote::{
         connection::ProgramConnection,
+        left::{LEFTOVERS, LeftProcesses},
         message::{ProgramReport, REPORT, Received, priority_byte},
         shortage::is_short,
     },
@@ -27,10 +28,11 @@ pub(crate) struct RemoteChild {
     connection: ProgramConnection,
     launch: Mutex<Option<Launch>>,
     pid: OnceLock<i32>,
-    /// Exit of the program, and whether it left other processes.
-    end: OnceLock<(Exit, bool)>,
-    /// The processes that the program left are gone.
+    /// Exit of the program, and what it left running.
+    end: OnceLock<(Exit, LeftProcesses)>,
+    /// The processes of its group that the program left are gone.
     alone: bool,
+    leftovers_stay: bool,
 }
 
 impl RemoteChild {
@@ -43,6 +45,7 @@ impl RemoteChild {
             pid: OnceLock::new(),
             end: OnceLock::new(),
             alone: false,
+            leftovers_stay: false,
         }
     }
 
@@ -149,16 +152,25 @@ impl RemoteChild {
                 Ok(Some(ProgramReport::Started(pid))) => drop(self.pid.set(pid)),
                 Ok(Some(ProgramReport::Exited(exit, left))) => self.note_end(exit, left),
                 // The helper has ended, and its programs with it.
-                Ok(_) | Err(_) => drop(self.end.set((lost, false))),
+                Ok(_) | Err(_) => drop(self.end.set((lost, LeftProcesses::None))),
             }
         }
         self.end.get().map(|(exit, _)| *exit)
     }
 
-    fn note_end(&self, exit: Exit, left: bool) {
+    fn note_end(&self, exit: Exit, left: LeftProcesses) {
         let _ = self.end.set((exit, left));
-        if !left {
+        if left == LeftProcesses::None {
             self.connection.mark_over();
+        }
+    }
+
+    pub(crate) fn let_leftovers_stay(&mut self, stay: bool) {
+        let left = self.end.get().map(|(_, left)| *left);
+        if stay != self.leftovers_stay && left != Some(LeftProcesses::None) {
+            self.leftovers_stay = stay;
+            // The helper is busy; if this message is lost, they are ended.
+            let _ = self.connection.send_byte(LEFTOVERS[usize::from(stay)]);
         }
     }
 
@@ -172,10 +184,11 @@ impl RemoteChild {
     }
 
     pub(crate) fn has_left_others(&self) -> bool {
-        !self.alone && self.end.get().is_some_and(|(_, left)| *left)
+        let left = self.end.get().map(|(_, left)| *left);
+        !self.alone && left == Some(LeftProcesses::Group)
     }
 
-    /// Whether processes that the program left are still there. The helper closes the socket once they are gone.
+    /// Whether processes of the group that the program left are still there. The helper reports once they are gone.
     pub(crate) fn group_remains(&mut self) -> bool {
         let gone = || !matches!(self.read_report(), Err(Errno::AGAIN | Errno::INTR));
         self.alone = self.alone || (self.has_left_others() && gone());

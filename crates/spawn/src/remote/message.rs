@@ -7,6 +7,7 @@ use crate::{
     host_name::{HOST_MAX, is_host},
     remote::{
         deadline::Deadline,
+        left::LeftProcesses,
         template_message::{TemplateOrder, TemplateReport},
     },
     start::Priority,
@@ -371,9 +372,8 @@ pub(crate) enum ProgramReport {
     Denied(String),
     /// The process is a template's child, and waits for its request.
     Waits,
-    /// The program has ended. The flag tells whether it left processes of its group. If so, the helper closes the socket when
-    /// they are gone.
-    Exited(Exit, bool),
+    /// The program has ended. If it left processes of its group, the helper reports once more when they are gone.
+    Exited(Exit, LeftProcesses),
 }
 
 /// Longest sentence of [`ProgramReport::Denied`], in bytes.
@@ -433,7 +433,7 @@ impl ProgramReport {
                     micros(*user),
                     micros(*system),
                     *max_rss,
-                    u64::from(*left),
+                    *left as u64,
                 ];
                 numbers(b'X', &all)
             }
@@ -468,7 +468,7 @@ impl ProgramReport {
                     system: Duration::from_micros(system),
                     max_rss,
                 };
-                Some(Self::Exited(exit, left == 1))
+                Some(Self::Exited(exit, LeftProcesses::from_number(left)?))
             }
             _ => None,
         }
@@ -645,7 +645,7 @@ mod tests {
             ProgramReport::Started(77),
             ProgramReport::Failed(StartStage::Exec, 13),
             ProgramReport::Denied("no".into()),
-            ProgramReport::Exited(exit, true),
+            ProgramReport::Exited(exit, LeftProcesses::Outside),
         ] {
             let bytes = report.encode();
             assert_eq!(ProgramReport::decode(&bytes).as_ref(), Some(&report));

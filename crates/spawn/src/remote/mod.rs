@@ -5,6 +5,7 @@
 pub(crate) mod child;
 pub(crate) mod connection;
 pub(crate) mod deadline;
+pub(crate) mod left;
 pub mod message;
 pub(crate) mod shortage;
 pub(crate) mod template;

@@ -65,7 +65,7 @@ int main(void) {
 "#;
 
 const QUERIES: [&str; 2] = ["", "session"];
-const STAYING: [&str; 3] = ["", "session", "leaves"];
+pub const STAYING: [&str; 3] = ["", "session", "leaves"];
 /// More than a pipe holds.
 const PART: usize = 150_000;
 

@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::symlink, process::Command};
 
 use crate::{
-    faults::cut::{READS, never_whole},
+    faults::cut::{READS, STAYING, never_whole},
     harness::list,
     secrets::ATTACK,
 };
@@ -24,6 +24,7 @@ list![
     a_user_of_defaults_holds_where_a_route_has_none,
     what_holds_the_output_open_belongs_to_the_response,
     a_cut_body_never_looks_whole,
+    run_to_completion_lets_leftover_processes_go_on,
     standard_streams_have_names,
     who_leaves_ends_the_program,
     a_program_attacks_the_server_its_helper_and_others,
@@ -244,36 +245,70 @@ fn what_is_not_executed_says_why() {
 
 /// A leftover process of the program prints the rest. If the process prints nothing, the response is cut.
 fn what_holds_the_output_open_belongs_to_the_response() {
-    const LEAVES: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nfirst\\n'\n\
-        case $QUERY_STRING in rest) (sleep 1; echo rest) & ;; *) sleep 1000 & ;; esac\n";
-    let site = site().file("games/leaves", LEAVES, 0o755).config(
-        "[[route]]\npath = \"/strict/\"\ncgi = \"games\"\nuser = \"games\"\nsandbox = \"strict\"\n",
+    const LEAVES: &str = r#"
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+int main(void) {
+    const char *query = getenv("QUERY_STRING");
+    printf("Content-Type: text/plain\n\nfirst\n");
+    fflush(stdout);
+    if (fork() == 0) {
+        prctl(PR_SET_PDEATHSIG, 0);
+        if (strstr(query, "session")) setsid();
+        if (!strstr(query, "rest")) for (;;) pause();
+        sleep(1);
+        puts("rest");
+    }
+    return 0;
+}
+"#;
+    let site = site().compiled("games/leaves", LEAVES, &[]).config(
+        "[[route]]\npath = \"/strict/\"\ncgi = \"games\"\nuser = \"games\"\nsandbox = \"strict\"\n\
+         [[route]]\npath = \"/warm/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\n",
     );
     own(&site, "games/leaves", GAMES);
     let server = site.start();
-    for folder in ["games", "strict"] {
-        let reply = server.get(&format!("/{folder}/leaves?rest"));
-        assert_eq!(reply.text(), "first\nrest\n");
-        let reply = server.get(&format!("/{folder}/leaves"));
-        assert_eq!((reply.text(), reply.end), ("first\n".into(), End::Cut));
+    for folder in ["games", "strict", "warm"] {
+        for way in ["group", "session"] {
+            let reply = server.get(&format!("/{folder}/leaves?{way}&rest"));
+            assert_eq!(reply.text(), "first\nrest\n", "{folder} {way}");
+            let reply = server.get(&format!("/{folder}/leaves?{way}"));
+            let cut = ("first\n".into(), End::Cut);
+            assert_eq!((reply.text(), reply.end), cut, "{folder} {way}");
+        }
     }
     server.says("start such a process with \">/dev/null &\"");
 }
 
 /// A helper starts the program, with and without a strict sandbox, cold and warm.
 fn a_cut_body_never_looks_whole() {
-    let strict = "sandbox = { write = [\"marks\"] }\n";
-    let site = site()
+    let mut site = site()
         .compiled("games/reads", READS, &[])
-        .defaults("kill_grace = \"100ms\"")
-        .config(&format!(
-            "[[route]]\npath = \"/strict/\"\ncgi = \"games\"\nuser = \"games\"\n{strict}\
-             [[route]]\npath = \"/warm/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\n"
-        ));
+        .defaults("kill_grace = \"100ms\"");
+    let kinds = [
+        ("plain", ""),
+        ("strict", "sandbox = { write = [\"marks\"] }\n"),
+        ("warm", "start = \"warm\"\n"),
+    ];
+    for (kind, keys) in kinds {
+        for stays in [false, true] {
+            site = site.config(&format!(
+                "[[route]]\npath = \"/{kind}-{stays}/\"\ncgi = \"games\"\nuser = \"games\"\n\
+                 run_to_completion = {stays}\n{keys}"
+            ));
+        }
+    }
     own(&site, "games/reads", GAMES);
     let server = site.start();
-    for path in ["games", "strict", "warm"] {
-        for query in ["", "session"] {
+    for path in ["plain", "strict", "warm"]
+        .iter()
+        .flat_map(|kind| [format!("{kind}-false"), format!("{kind}-true")])
+    {
+        for query in STAYING {
             for mark in ["up", "done"] {
                 let _ = fs::remove_file(server.mark(mark));
             }
@@ -282,8 +317,35 @@ fn a_cut_body_never_looks_whole() {
             client.try_send([b'x'; 150_000]);
             server.wait_for("up");
             client.reset();
-            never_whole(&server, path == "strict");
+            never_whole(&server, path.starts_with("strict"));
         }
+    }
+}
+
+/// A helper starts the program, cold and warm.
+fn run_to_completion_lets_leftover_processes_go_on() {
+    let route = |path, keys| {
+        format!("[[route]]\npath = \"/{path}/\"\ncgi = \"games\"\nuser = \"games\"\n{keys}\n")
+    };
+    let site = site()
+        .config(&route("cold", "run_to_completion = true"))
+        .config(&route("warm", "run_to_completion = true\nstart = \"warm\""));
+    let server = site.start();
+    let left = |path: &str, name: &str| {
+        let said = server.get(&format!("/{path}/stays?session&{name}"));
+        assert_eq!(said.text(), "left\n", "{}", server.errors());
+        let pid = fs::read_to_string(server.mark(name)).unwrap();
+        pid.parse::<u32>().unwrap()
+    };
+    let stay = [left("cold", "cold"), left("warm", "warm")];
+    let ends = left("games", "ends");
+    wait_until("the end of what may not stay", || {
+        !pids().any(|pid| pid == ends)
+    });
+    for pid in stay {
+        assert!(pids().any(|one| one == pid));
+        let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
 }
 

@@ -225,8 +225,9 @@ impl RunningProgram {
         self.stdout = None;
         self.out = Out::default();
         let finishes = self.may_finish();
+        let exit = self.reap();
         self.pump.process.let_leftovers_stay(finishes);
-        if let Some(exit) = self.reap()
+        if let Some(exit) = exit
             && !self.pump.process.left_others()
         {
             self.pump.errors.finish();
