@@ -534,7 +534,7 @@ fn what_cannot_be_is_refused_in_words() {
     );
     let said = fails(&site, &["check"]);
     assert!(
-        said.contains(":4:8: user needs a path without \"*\""),
+        said.contains(":4:8: user: needs a path without \"*\""),
         "{said}"
     );
 }
