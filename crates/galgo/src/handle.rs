@@ -112,7 +112,7 @@ pub(crate) async fn call_handler(
     let Match {
         route, rest, limit, ..
     } = *found;
-    let limit = limit.or_else(|| cx.site.limit_of(route));
+    let limit = || limit.or_else(|| cx.site.limit_of(route));
     match &route.handler {
         Handler::Cgi(cgi) => {
             // Before a program is looked for: a client that is turned away must cost the others nothing.
@@ -120,7 +120,7 @@ pub(crate) async fn call_handler(
             cx.note(|trace| trace.begin("program"));
             let find = || script::find_program(cgi, &route.path, head.target.url_path());
             let script = blocking::search(find).await?;
-            Box::pin(answer_by_program(cx, request, head, cgi, limit, script)).await
+            Box::pin(answer_by_program(cx, request, head, cgi, limit(), script)).await
         }
         Handler::Upstream(up) => {
             cx.note(|trace| trace.begin("application"));
@@ -141,17 +141,12 @@ pub(crate) async fn call_handler(
             require_response(Box::pin(answer).await?)
         }
         Handler::Files(files) => {
-            if let Some(cgi) = &route.among_files
-                && let Some(response) = Box::pin(answer_among_files(
-                    cx,
-                    request,
-                    head,
-                    (route, files, cgi),
-                    limit,
-                ))
-                .await?
-            {
-                return Ok(response);
+            if let Some(cgi) = &route.among_files {
+                let place = (route, files, cgi);
+                let answer = answer_among_files(cx, request, head, place, limit());
+                if let Some(response) = Box::pin(answer).await? {
+                    return Ok(response);
+                }
             }
             let elsewhere = |name: &str| is_index_elsewhere(cx, head, route, name);
             let answer = files::answer(files, head, rest, elsewhere);
