@@ -51,9 +51,17 @@ fn a_front_that_leaves_ends_the_program() {
 }
 
 fn a_part_of_a_body_never_passes_for_the_whole() {
+    for stays in [false, true] {
+        no_part_passes_for_the_whole(stays);
+    }
+}
+
+fn no_part_passes_for_the_whole(stays: bool) {
     let site = new_site()
         .compiled("cgi-bin/reads", cut::READS, &[])
-        .defaults("kill_grace = \"100ms\"\nstream_body = true");
+        .defaults(&format!(
+            "kill_grace = \"100ms\"\nstream_body = true\nrun_to_completion = {stays}"
+        ));
     let (server, fcgi, scgi) = serve(site);
     let part = [b'x'; 150_000];
     let again = || {
@@ -61,7 +69,7 @@ fn a_part_of_a_body_never_passes_for_the_whole() {
             let _ = std::fs::remove_file(server.mark(mark));
         }
     };
-    for query in ["", "session"] {
+    for query in cut::STAYING {
         let target = format!("/cgi-bin/reads?{query}");
         let leave = |front: &mut Front, way: &str| match way {
             "abort" => front.send(record(ABORT, 1, b"", 0)),
