@@ -109,8 +109,12 @@ fn what_was_not_configured_is_refused() {
         });
         of.unwrap_or_else(|why| why.to_string())
     };
-    let fixed = "PATH=/bin LD_PRELOAD=/lib/ours.so";
     let p = at("p");
+    // An interpreter that goes by SCRIPT_FILENAME runs the checked file.
+    let fixed = format!(
+        "PATH=/bin LD_PRELOAD=/lib/ours.so SCRIPT_FILENAME={}",
+        p.escape_ascii()
+    );
     assert_eq!(said(0, &[&p]), fixed);
     assert_eq!(said(0, &[&p, b"HTTP_X=1"]), format!("HTTP_X=1 {fixed}"));
     // Constants override any variable that was sent.
