@@ -102,6 +102,11 @@ impl Fields {
         self.len
     }
 
+    /// Returns the bytes of memory that the list takes.
+    pub(crate) fn memory(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Returns whether there are no fields.
     pub fn is_empty(&self) -> bool {
         self.len == 0

@@ -35,8 +35,6 @@ const OF_CONNECT: u8 = 0b00001;
 const ORDINARY: u8 = 0b01101;
 const EXTENDED: u8 = 0b11101;
 const AUTHORITY_BIT: u8 = 0b00010;
-/// Bytes that a field counts for in addition to its text (RFC 9113, 10.5.1).
-const FIELD: usize = 32;
 
 /// The fields of a head as they come.
 #[derive(Debug, Default)]
@@ -45,20 +43,20 @@ pub struct ReceivedFields {
     fields: Fields,
     /// The pseudo-fields that have come, as bits in the order of [`PSEUDO`].
     seen: u8,
+    /// Bytes as `max_head` counts them.
     size: usize,
     too_large: bool,
     malformed: bool,
 }
 
 impl ReceivedFields {
-    /// Adds a field, unless the head then is larger than `limit`.
+    /// Adds a field. If the head then is larger than `limit`, drops all fields, because the answer needs none of them.
     pub fn add_field(&mut self, name: &[u8], value: &[u8], limit: usize) {
-        self.size = self.size.saturating_add(name.len() + value.len() + FIELD);
+        self.size = self.size.saturating_add(name.len() + value.len() + AROUND);
         self.too_large |= self.size > limit;
         if self.too_large {
-            return;
-        }
-        if name.first() == Some(&b':') {
+            (self.pseudo, self.fields) = <_>::default();
+        } else if name.first() == Some(&b':') {
             let known = PSEUDO.iter().position(|known| known.as_bytes() == name);
             let bit = known.map_or(0, |at| 1 << at);
             self.malformed |= bit == 0 || self.seen & bit != 0 || !self.fields.is_empty();
@@ -75,8 +73,8 @@ impl ReceivedFields {
         }
     }
 
-    /// Returns whether RFC 9113, 8.2 and 8.3.1, calls this head of a request malformed. Too large a head does not count: some of
-    /// its fields are missing here.
+    /// Returns whether RFC 9113, 8.2 and 8.3.1, calls this head of a request malformed. Too large a head does not count: its
+    /// fields are missing here.
     pub fn is_malformed_request(&self) -> bool {
         let connect = self.pseudo_field(METHOD) == Some(b"CONNECT");
         let fits = match self.seen & !AUTHORITY_BIT {
@@ -92,9 +90,9 @@ impl ReceivedFields {
         self.malformed
     }
 
-    /// Returns whether there are pseudo-fields.
-    pub fn has_pseudo_fields(&self) -> bool {
-        !self.pseudo.is_empty()
+    /// Returns the bytes of memory that the fields take.
+    pub fn memory(&self) -> usize {
+        self.pseudo.memory() + self.fields.memory()
     }
 
     /// Returns the protocol that the client asks for on the stream (RFC 8441, 4).
@@ -127,7 +125,7 @@ pub fn build_head(
     websocket: Option<&str>,
     limits: &HeadLimits,
 ) -> Result<Head, HeadError> {
-    if received.too_large {
+    if received.too_large || received.size > limits.bytes {
         return Err(HeadError::TOO_LARGE);
     }
     if received.is_malformed_request() {
@@ -150,8 +148,7 @@ pub fn build_head(
             "target `*` without the method OPTIONS",
         ));
     }
-    let line = asked.len() + path.len();
-    let framing = check_fields(&received.fields, line, limits)?;
+    let framing = check_fields(&received, limits)?;
     let Authority { host, port } = requested_authority(asked_authority, framing.host)?;
     let expects_continue = framing.continues;
     let body = body_length(framing.content_length, ended, websocket.is_some())?;
@@ -203,14 +200,13 @@ fn body_length(declared: Once<'_>, ended: bool, websocket: bool) -> Result<BodyL
     }
 }
 
-/// Checks the fields, and picks out the framing of the message. The request line has this many bytes.
+/// Checks pseudo-fields and fields, and picks out the framing of the message.
 fn check_fields<'a>(
-    fields: &'a Fields,
-    line: usize,
+    ReceivedFields { pseudo, fields, .. }: &'a ReceivedFields,
     limits: &HeadLimits,
 ) -> Result<FramingFields<'a>, HeadError> {
-    let (mut framing, mut bytes) = (FramingFields::default(), line);
-    for (name, value) in fields.iter() {
+    let mut framing = FramingFields::default();
+    for (name, value) in pseudo.iter().chain(fields.iter()) {
         if !value.iter().copied().all(is_text) {
             return Err(HeadError::CONTROL);
         }
@@ -218,10 +214,6 @@ fn check_fields<'a>(
             return Err(HeadError::bad_request(
                 "a field value with white space around it",
             ));
-        }
-        bytes += name.len() + value.len() + AROUND;
-        if bytes > limits.bytes {
-            return Err(HeadError::TOO_LARGE);
         }
         framing.note_field(name, value);
     }

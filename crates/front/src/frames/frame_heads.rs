@@ -6,6 +6,7 @@ pub(super) const HEAD: usize = 9;
 pub(super) const HEADERS: u8 = 1;
 pub(super) const RST_STREAM: u8 = 3;
 pub(super) const SETTINGS: u8 = 4;
+pub(super) const PUSH_PROMISE: u8 = 5;
 pub(super) const CONTINUATION: u8 = 9;
 
 /// Finds the heads of frames in a stream of bytes.

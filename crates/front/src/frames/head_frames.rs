@@ -5,12 +5,13 @@
 
 use std::rc::Rc;
 
+use galgo_io::turn;
 use galgo_proto::{h2::ReceivedFields, hpack::HpackDecoder};
 use galgo_service::fault::Fault;
 use h2::Reason;
 
 use super::{
-    frame_heads::{CONTINUATION, FrameHead, HEADERS, SETTINGS},
+    frame_heads::{CONTINUATION, FrameHead, HEADERS, PUSH_PROMISE, SETTINGS},
     refusals::{FLOOD, FRAMES, Refusals},
 };
 
@@ -43,7 +44,7 @@ const USUAL_TABLE: u32 = 4096;
 #[derive(Debug)]
 pub(crate) struct HeadFrames {
     decoder: HpackDecoder,
-    refusals: Rc<Refusals>,
+    pub(super) refusals: Rc<Refusals>,
     limits: HeadListLimits,
     /// The frame whose payload is being collected.
     frame: Option<FrameHead>,
@@ -60,10 +61,17 @@ pub(crate) struct HeadFrames {
 /// Limits on heads, before the settings of their site are known.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeadListLimits {
-    /// Bytes of an unpacked head. The rest of a larger head is dropped.
+    /// Bytes of an unpacked head, as `max_head` counts them. A larger head is dropped.
     pub(crate) size: usize,
     /// Whether clients may ask for a WebSocket.
     pub(crate) upgrades: bool,
+}
+
+impl HeadListLimits {
+    /// Returns the size of a head as HTTP/2 counts it: larger, because each field counts for 32 bytes more than its text.
+    pub(crate) fn list_size(self) -> usize {
+        self.size.saturating_mul(2)
+    }
 }
 
 impl HeadFrames {
@@ -89,8 +97,10 @@ impl HeadFrames {
     /// Begins a frame. If the frame belongs to no head, `h2` gets the frame's head at once.
     pub(super) fn begin_frame(&mut self, head: FrameHead, for_h2: &mut Vec<u8>) {
         let fits = match self.first {
-            None => head.kind != HEADERS || head.stream > 0,
             Some((first, _)) => head.kind == CONTINUATION && head.stream == first.stream,
+            // Clients open the streams with odd numbers, and push nothing (RFC 9113, 5.1.1 and 8.4).
+            None if head.kind == HEADERS => head.stream % 2 == 1,
+            None => !matches!(head.kind, CONTINUATION | PUSH_PROMISE),
         };
         if !fits {
             return self.end_connection(Reason::PROTOCOL_ERROR, FRAMES);
@@ -100,7 +110,11 @@ impl HeadFrames {
             SETTINGS => KEPT,
             _ => 0,
         };
-        if most == 0 || head.payload > most || (head.kind == CONTINUATION && self.first.is_none()) {
+        if most == 0 || head.payload > most {
+            if head.kind == SETTINGS {
+                // Any of so many settings may be that of the table.
+                self.refusals.note_small_table();
+            }
             return head.write(head.payload, for_h2);
         }
         if self.first.is_none() {
@@ -109,7 +123,7 @@ impl HeadFrames {
         }
         self.frames += 1;
         let (bytes, frames) = (self.block.len(), self.frames);
-        if bytes > self.limits.size || frames > MAX_FRAMES + bytes / MAX_FRAME {
+        if bytes > self.limits.list_size() || frames > MAX_FRAMES + bytes / MAX_FRAME {
             return self.end_connection(Reason::ENHANCE_YOUR_CALM, FLOOD);
         }
         self.frame = Some(head);
@@ -147,6 +161,7 @@ impl HeadFrames {
 
     /// Unpacks a complete head.
     fn end_head(&mut self, first: FrameHead, depends_on_itself: bool, for_h2: &mut Vec<u8>) {
+        turn::spend_units(u32::try_from(self.block.len() / 64).unwrap_or(u32::MAX));
         let HeadListLimits { size, upgrades } = self.limits;
         let mut received = ReceivedFields::default();
         let take = |name: &[u8], value: &[u8]| received.add_field(name, value, size);
@@ -174,12 +189,13 @@ impl HeadFrames {
             let len = digits.len().try_into().unwrap_or_default();
             let declared = [CONTENT_LENGTH[0], CONTENT_LENGTH[1], len];
             head.write_frame(&[&REQUEST, &declared, digits.as_bytes()], for_h2);
-        } else if received.has_pseudo_fields() {
-            head.write_frame(&[&REQUEST], for_h2);
-        } else {
+        } else if trailers {
             head.write_frame(&[], for_h2);
+        } else {
+            head.write_frame(&[&REQUEST], for_h2);
         }
         if !trailers {
+            let received = (!malformed).then_some(received);
             self.refusals.record_request(first.stream, received);
         }
     }
@@ -187,20 +203,19 @@ impl HeadFrames {
     /// Removes padding and priority from the payload of a HEADERS frame. Returns whether the stream depends on itself, which
     /// RFC 7540, 5.3.1, forbids. `None`: the frame is too short.
     fn strip_frame(&mut self, frame: FrameHead) -> Option<bool> {
-        let mut payload = &self.block[..];
+        let (mut begin, mut depends_on) = (0, None);
         if frame.flags & PADDED != 0 {
-            let (&padding, padded) = payload.split_first()?;
-            payload = &padded[..padded.len().checked_sub(padding.into())?];
+            let padding = usize::from(*self.block.first()?);
+            begin = 1;
+            let len = self.block.len().checked_sub(begin + padding)?;
+            self.block.truncate(begin + len);
         }
-        let mut depends_on = None;
         if frame.flags & PRIORITY != 0 {
-            let (stream, weighted) = payload.split_first_chunk::<4>()?;
-            depends_on = Some(u32::from_be_bytes(*stream) & !EXCLUSIVE);
-            payload = weighted.get(1..)?;
+            let [a, b, c, d, _weight] = *self.block[begin..].first_chunk()?;
+            depends_on = Some(u32::from_be_bytes([a, b, c, d]) & !EXCLUSIVE);
+            begin += 5;
         }
-        if frame.flags & (PADDED | PRIORITY) != 0 {
-            self.block = payload.to_vec();
-        }
+        self.block.drain(..begin);
         Some(depends_on == Some(frame.stream))
     }
 

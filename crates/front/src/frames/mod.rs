@@ -166,8 +166,10 @@ mod tests {
     const PING: u8 = 6;
 
     fn frame(kind: u8, len: u8) -> Vec<u8> {
-        let head = [0, 0, len, kind, 0, 0, 0, 0, 0];
-        [&head[..], &vec![b'x'; len.into()]].concat()
+        let is_head = u8::from(kind == HEADERS);
+        let head = [0, 0, len, kind, 4 * is_head, 0, 0, 0, is_head];
+        // Any number of these bytes is a head that can be unpacked.
+        [&head[..], &vec![0x84; len.into()]].concat()
     }
 
     /// Makes a connection that has sent these frames. Returns its counts, and how many bytes were let in.
@@ -200,6 +202,17 @@ mod tests {
         for piece in [1, 2, 8, 9, 10, 100, 1000] {
             let (frames, let_in) = sent(&all, piece);
             assert_eq!((frames.control, let_in), (CONTROL - 3, len), "{piece}");
+        }
+    }
+
+    #[test]
+    fn clients_push_nothing_and_open_odd_streams() {
+        let mut even = frame(HEADERS, 1);
+        even[8] = 2;
+        for bad in [frame(5, 9), even] {
+            let (frames, let_in) = sent(&[bad.clone(), frame(PING, 8)], usize::MAX);
+            assert!(frames.requests.ended && let_in < PREFACE + bad.len() + HEAD);
+            assert!(frames.requests.refusals.is_new(2));
         }
     }
 

@@ -25,8 +25,12 @@ pub(crate) const FLOOD: Fault = Fault::Client(
     "a head far larger than max_head, or too many resets or small frames: the connection is closed",
 );
 
-/// Streams that are remembered until their requests are accepted: twice as many as may wait at once, in case `h2` forgets some.
-const MOST: usize = 200;
+/// Requests at once on a connection (SETTINGS_MAX_CONCURRENT_STREAMS): the least that RFC 9113, 6.5.2 recommends.
+pub(crate) const MAX_STREAMS: u32 = 100;
+/// Streams that are remembered until their requests are accepted: those that may wait at once, and a few that `h2` refuses.
+const MOST: usize = MAX_STREAMS as usize + 20;
+/// If waiting heads take more bytes than this, requests are refused. HPACK makes large heads of a few bytes.
+const HELD: usize = 256 << 10;
 /// END_STREAM and END_HEADERS (RFC 9113, 6.2), and the entry of HPACK's static table that is `:status: 400` (RFC 7541, A).
 const ENDS: u8 = 0x1 | 0x4;
 const STATUS_400: u8 = 0x80 | 12;
@@ -46,8 +50,8 @@ pub(crate) struct Refusals {
 #[derive(Debug)]
 struct OpenedStream {
     id: u32,
-    received: ReceivedFields,
-    refused: bool,
+    /// The head, unless the request is refused.
+    received: Option<ReceivedFields>,
 }
 
 impl Refusals {
@@ -56,29 +60,34 @@ impl Refusals {
         id > self.newest.get()
     }
 
-    /// Keeps the head of a request that opens a stream.
-    pub(crate) fn record_request(&self, id: u32, received: ReceivedFields) {
+    /// Keeps the head of a request that opens a stream, if there is room. `None`: `h2` will refuse the request.
+    pub(crate) fn record_request(&self, id: u32, received: Option<ReceivedFields>) {
         self.newest.set(id);
+        let received = received.filter(|_| self.held() <= HELD);
         let mut opened = self.opened.borrow_mut();
         if opened.len() == MOST {
             opened.remove(0);
         }
-        opened.push(OpenedStream {
-            id,
-            received,
-            refused: false,
-        });
+        opened.push(OpenedStream { id, received });
+    }
+
+    /// Returns the bytes of the waiting heads.
+    fn held(&self) -> usize {
+        let opened = self.opened.borrow();
+        let heads = opened.iter().flat_map(|one| &one.received);
+        heads.map(ReceivedFields::memory).sum()
     }
 
     /// Returns the head of the request of this stream, which comes from `h2`. `None`: the request was refused since it came.
     pub(crate) fn accept(&self, id: u32) -> Option<ReceivedFields> {
         let mut opened = self.opened.borrow_mut();
-        // `h2` hands over streams in their order.
-        let known = opened.iter().position(|one| one.id > id);
-        let known = known.unwrap_or(opened.len());
-        let last = opened.drain(..known).next_back();
-        last.filter(|one| one.id == id && !one.refused)
-            .map(|one| one.received)
+        let older = opened.partition_point(|one| one.id < id);
+        // `h2` hands over streams in their order, so it resets the older ones.
+        for one in &mut opened[..older] {
+            one.received = None;
+        }
+        opened.get(older).filter(|one| one.id == id)?;
+        opened.remove(older).received
     }
 
     /// Ends the connection, because of the client.
@@ -92,7 +101,7 @@ impl Refusals {
         self.end.take()
     }
 
-    /// Notes that the client has asked for a smaller table than usual.
+    /// Notes that the client may have asked for a smaller table than usual.
     pub(crate) fn note_small_table(&self) {
         self.small_table.set(true);
     }
@@ -108,15 +117,10 @@ impl Refusals {
         let Some(at) = opened.iter().position(|one| one.id == head.stream) else {
             return false;
         };
-        let one = &mut opened[at];
+        opened.remove(at);
         if reason != Reason::PROTOCOL_ERROR {
-            opened.remove(at);
             return false;
         }
-        if one.refused {
-            return false;
-        }
-        (one.refused, one.received) = (true, ReceivedFields::default());
         self.unlogged.borrow_mut().push(MALFORMED);
         !self.small_table.get()
     }
@@ -171,5 +175,61 @@ impl RefusingWriter {
             }
         }
         out.extend_from_slice(&bytes[written..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A head of `fields` fields of 4,000 bytes, of which 64 KiB are allowed.
+    fn head(fields: usize) -> Option<ReceivedFields> {
+        let mut head = ReceivedFields::default();
+        for _ in 0..fields {
+            head.add_field(b"x", &[b'a'; 4000], 64 << 10);
+        }
+        Some(head)
+    }
+
+    #[test]
+    fn waiting_heads_take_little_memory() {
+        let refusals = Refusals::default();
+        let ids = (1..).step_by(2).take(MAX_STREAMS as usize);
+        // Too large a head takes no memory, and gets its answer.
+        for (fields, waiting) in [(31, MAX_STREAMS as usize), (10, 5)] {
+            for id in ids.clone() {
+                refusals.record_request(id, head(fields));
+            }
+            assert!(refusals.held() <= HELD + (64 << 10));
+            let kept = ids.clone().filter(|id| refusals.accept(*id).is_some());
+            assert_eq!(kept.count(), waiting);
+            assert_eq!(refusals.held(), 0);
+        }
+    }
+
+    #[test]
+    fn refused_requests_make_room_and_have_a_line() {
+        let refusals = Refusals::default();
+        let reset = |stream, reason| {
+            let frame = FrameHead {
+                kind: RST_STREAM,
+                flags: 0,
+                stream,
+                payload: 4,
+            };
+            refusals.record_frame(frame, reason)
+        };
+        for id in [1, 3, 5] {
+            refusals.record_request(id, head(1));
+        }
+        assert!(refusals.accept(3).is_some());
+        // `h2` writes the reset of an older request later.
+        assert!(reset(1, Reason::PROTOCOL_ERROR) && !reset(1, Reason::PROTOCOL_ERROR));
+        for id in (7..).step_by(2).take(2 * MOST) {
+            refusals.record_request(id, None);
+            assert!(reset(id, Reason::PROTOCOL_ERROR));
+        }
+        assert_eq!(refusals.take_faults().len(), 1 + 2 * MOST);
+        assert!(refusals.accept(5).is_some());
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Requests at once on a connection (SETTINGS_MAX_CONCURRENT_STREAMS): the least that RFC 9113, 6.5.2 recommends.
-pub(super) const MAX_STREAMS: u32 = 100;
+pub(super) use crate::frames::refusals::MAX_STREAMS;
+
 /// Bytes of a stream's request body that may be on their way or wait here: as many as a pipe holds.
 pub(super) const STREAM_WINDOW: u32 = 64 << 10;
 /// Bytes of all request bodies of a connection that may be on their way or wait here. The limit is the sum of the streams'

@@ -71,9 +71,8 @@ pub(crate) async fn serve_connection<S: SiteService>(
     let http = &site.settings().http;
     let allowance = RateAllowance::for_reader(&http.rates, &sock);
     let refusals = Rc::<Refusals>::default();
-    // Larger than `max_head`, because each field counts for 32 bytes more than its text.
     let limits = HeadListLimits {
-        size: http.max_head.saturating_mul(2),
+        size: http.max_head,
         upgrades: site.settings().upgrades,
     };
     let wire = FrameTransport::new(sock.clone(), received, allowance, &refusals, limits);
@@ -125,7 +124,7 @@ async fn shake_hands(
     }
     let shake = builder
         .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(limits.size.try_into().unwrap_or(u32::MAX))
+        .max_header_list_size(limits.list_size().try_into().unwrap_or(u32::MAX))
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(STREAM_WINDOW)
         .data_frame_budget(FRAMES)
@@ -374,13 +373,15 @@ async fn next_stream<S: SiteService>(
                 connection.abrupt_shutdown(reason);
                 continue;
             }
-            let Some((request, respond)) = ready!(came).transpose()? else {
+            let Some((request, mut respond)) = ready!(came).transpose()? else {
                 return Poll::Ready(None);
             };
             let received = refused.refusals.accept(respond.stream_id().as_u32());
             if let Some(received) = received {
                 return Poll::Ready(Some(Ok((received, request.into_body(), respond))));
             }
+            // The client may ask again, unless `h2` has reset the stream already.
+            respond.send_reset(Reason::REFUSED_STREAM);
         }
     })
     .await

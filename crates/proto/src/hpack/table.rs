@@ -72,7 +72,7 @@ impl FieldTable {
 
 /// The fields that every connection knows (RFC 7541, A).
 #[rustfmt::skip]
-const KNOWN: [(&str, &str); 61] = [
+static KNOWN: [(&str, &str); 61] = [
     (":authority", ""), (":method", "GET"), (":method", "POST"), (":path", "/"), (":path", "/index.html"), (":scheme", "http"),
     (":scheme", "https"), (":status", "200"), (":status", "204"), (":status", "206"), (":status", "304"), (":status", "400"),
     (":status", "404"), (":status", "500"), ("accept-charset", ""), ("accept-encoding", "gzip, deflate"),

@@ -1,6 +1,9 @@
 //! Targets and heads, sent byte by byte: each is answered and logged as over HTTP/1.
 
-use std::io::{Read, Write};
+use std::{
+    io::{Read, Write},
+    os::fd::OwnedFd,
+};
 
 use super::*;
 
@@ -10,6 +13,7 @@ list![
     malformed_heads_get_400_and_a_line,
     a_small_table_gets_a_reset_alone,
     heads_far_too_large_get_431_and_a_line,
+    large_heads_that_wait_are_refused,
     heads_come_in_any_frames,
     frames_that_end_the_connection_have_a_line,
     many_refusals_are_counted,
@@ -75,7 +79,10 @@ impl RawClient {
     }
 
     fn with_settings(socket: &Path, settings: &[u8]) -> Self {
-        let mut client = UnixStream::connect(socket).unwrap();
+        Self::over(UnixStream::connect(socket).unwrap(), settings)
+    }
+
+    fn over(mut client: UnixStream, settings: &[u8]) -> Self {
         client.set_read_timeout(Some(LONG)).unwrap();
         let hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
         client.write_all(hello).unwrap();
@@ -97,6 +104,10 @@ impl RawClient {
             (kind, flags) = (9, 0);
         }
         self.read(stream)
+    }
+
+    fn send(&mut self, frames: &[Vec<u8>]) {
+        self.0.write_all(&frames.concat()).unwrap();
     }
 
     /// Reads up to GOAWAY, and returns its code.
@@ -231,6 +242,7 @@ fn malformed_heads_get_400_and_a_line() {
     let refused = [
         host(b"a b"),
         host(b"a/b@"),
+        [&[0x82], &indexed(6, b"a\0b")[..], &health[2..]].concat(),
         with(b"content-length", b"x"),
         with(b"content-length", b"7"),
         with(b"x", b"a\0b"),
@@ -251,14 +263,16 @@ fn malformed_heads_get_400_and_a_line() {
 fn a_small_table_gets_a_reset_alone() {
     let (server, socket) = serve(new_site());
     let watch = Watch::begin(&server);
-    let mut client = RawClient::with_settings(&socket, &[0, 1, 0, 0, 0, 0]);
-    let came = client.ask(1, &get("/health")[1..]);
-    assert_eq!((came.heads.len(), came.reset), (0, Some(1)));
-    let came = client.ask(3, &get("/health"));
-    // The new size is 0.
-    assert_eq!(came.heads[..2], [0x20, STATUS_200]);
-    drop(client);
-    watch.after(&["client_error"]);
+    for others in [0, 200] {
+        let settings = [vec![0xff; 6 * others], vec![0, 1, 0, 0, 0, 0]].concat();
+        let mut client = RawClient::with_settings(&socket, &settings);
+        let came = client.ask(1, &get("/health")[1..]);
+        assert_eq!((came.heads.len(), came.reset), (0, Some(1)), "{others}");
+        let came = client.ask(3, &get("/health"));
+        // The new size is 0.
+        assert_eq!(came.heads[..2], [0x20, STATUS_200]);
+    }
+    watch.after(&["client_error"; 2]);
 }
 
 fn heads_far_too_large_get_431_and_a_line() {
@@ -270,19 +284,71 @@ fn heads_far_too_large_get_431_and_a_line() {
         let head = [get("/health"), field(b"x", &vec![b'a'; size])].concat();
         client.ask(1, &head);
     }
-    // A small block can stand for a large head.
+    // A small block can stand for a large head. The large field may come first.
     let mut client = RawClient::connect(&socket);
-    let inserted = [&[0x40][..], &text(b"x"), &text(&[b'a'; 4000])].concat();
-    let head = [get("/health"), inserted, vec![0xbe; 10_000]].concat();
+    let head = [get("/health"), inserted_field(), vec![0xbe; 10_000]].concat();
     assert!(client.ask(1, &head).reset.is_none());
-    assert_eq!(client.ask(3, &get("/health")).heads[0], STATUS_200);
+    let head = [field(b"x", &[b'a'; 5000]), get("/health")].concat();
+    assert!(client.ask(3, &head).reset.is_none());
+    assert_eq!(client.ask(5, &get("/health")).heads[0], STATUS_200);
     drop(client);
-    let lines = watch.after(&["client_error"; 4]);
+    let lines = watch.after(&["client_error"; 5]);
     let statuses: Vec<_> = lines
         .iter()
         .map(|l| l["status"].as_u64().unwrap())
         .collect();
-    assert_eq!(statuses, [431, 431, 400, 431], "{lines:#?}");
+    assert_eq!(statuses, [431, 431, 400, 431, 431], "{lines:#?}");
+}
+
+/// Returns a field of 4,000 bytes that the byte 0xbe repeats.
+fn inserted_field() -> Vec<u8> {
+    [&[0x40][..], &text(b"x"), &text(&[b'a'; 4000])].concat()
+}
+
+/// While eight requests are answered, the others wait, with as many heads as a connection may hold.
+fn large_heads_that_wait_are_refused() {
+    let (server, at) = serve_tcp(new_site().config("max_connections_per_client = 8"));
+    let link = std::net::TcpStream::connect(at).unwrap();
+    let mut client = RawClient::over(OwnedFd::from(link).into(), b"");
+    let begin = |i: u8| {
+        let path = format!("/cgi-bin/t?head&touch=on{i}&await=go");
+        frame(HEADERS, ENDS, 2 * i + 1, &get(&path))
+    };
+    client.send(&(0..8).map(begin).collect::<Vec<_>>());
+    for i in 0..8 {
+        server.wait_for(&format!("on{i}"));
+    }
+    let large = |stream, first: &[u8], fields| {
+        let block = [&get("/health"), first, &vec![0xbe; fields]].concat();
+        frame(HEADERS, ENDS, stream, &block)
+    };
+    let mut frames = vec![large(17, &inserted_field(), 30)];
+    frames.extend((19..200).step_by(2).map(|stream| large(stream, b"", 10)));
+    frames.push(frame(6, 0, 0, &[0; 8]));
+    client.send(&frames);
+    // The answer to PING.
+    let mut head = [0; 9];
+    while head[3..5] != [6, 1] {
+        client.0.read_exact(&mut head).unwrap();
+        let len = u64::from(u16::from_be_bytes([head[1], head[2]]));
+        std::io::copy(&mut (&client.0).take(len), &mut std::io::sink()).unwrap();
+    }
+    server.set("go");
+    let mut ends = std::collections::BTreeMap::new();
+    while ends.len() < 92 {
+        client.0.read_exact(&mut head).unwrap();
+        let mut payload = vec![0; u16::from_be_bytes([head[1], head[2]]).into()];
+        client.0.read_exact(&mut payload).unwrap();
+        if matches!(head[3], 1 | 3) && head[8] >= 17 {
+            ends.insert(head[8], (head[3], payload));
+        }
+    }
+    // The first is too large, the next ones fit, and the client may ask for the others again.
+    let kept = ends.values().skip(1).take(5);
+    assert_eq!(ends[&17].0, HEADERS);
+    assert!(kept.into_iter().all(|(_, head)| head[0] == STATUS_200));
+    let refused = (3, vec![0, 0, 0, 7]);
+    assert!(ends.values().skip(6).all(|end| *end == refused), "{ends:?}");
 }
 
 /// Padding, priorities and any split into frames and packets leave a head as it is.
@@ -331,6 +397,8 @@ fn frames_that_end_the_connection_have_a_line() {
     for (frames, code) in [
         (frame(HEADERS, ENDS, 1, &[0xbe]), 9),
         (frame(HEADERS, ENDS, 0, &head), 1),
+        (frame(HEADERS, ENDS, 2, &head), 1),
+        (frame(5, 4, 1, &[&[0, 0, 0, 2], &head[..]].concat()), 1),
         (frame(HEADERS, ENDS | 8, 1, &[9, 0x82]), 1),
         (frame(9, 4, 1, &head), 1),
         ([begun.clone(), frame(6, 0, 0, &[0; 8])].concat(), 1),
@@ -342,7 +410,7 @@ fn frames_that_end_the_connection_have_a_line() {
         client.0.write_all(&frames).unwrap();
         assert_eq!(client.read_goodbye(), Some(code));
     }
-    let lines = watch.after(&["client_error"; 8]);
+    let lines = watch.after(&["client_error"; 10]);
     assert!(lines.iter().all(|l| l["status"] == 400), "{lines:#?}");
 }
 
