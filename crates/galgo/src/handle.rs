@@ -109,10 +109,7 @@ pub(crate) async fn call_handler(
     head: &Rc<Head>,
     found: &Match<'_, '_>,
 ) -> Result<Response, Unanswered> {
-    let Match {
-        route, rest, limit, ..
-    } = *found;
-    let limit = || limit.or_else(|| cx.site.limit_of(route));
+    let Match { route, rest, .. } = *found;
     match &route.handler {
         Handler::Cgi(cgi) => {
             // Before a program is looked for: a client that is turned away must cost the others nothing.
@@ -120,7 +117,8 @@ pub(crate) async fn call_handler(
             cx.note(|trace| trace.begin("program"));
             let find = || script::find_program(cgi, &route.path, head.target.url_path());
             let script = blocking::search(find).await?;
-            Box::pin(answer_by_program(cx, request, head, cgi, limit(), script)).await
+            let limit = found.limit.or_else(|| cx.site.limit_of(route));
+            Box::pin(answer_by_program(cx, request, head, cgi, limit, script)).await
         }
         Handler::Upstream(up) => {
             cx.note(|trace| trace.begin("application"));
@@ -143,7 +141,7 @@ pub(crate) async fn call_handler(
         Handler::Files(files) => {
             if let Some(cgi) = &route.among_files {
                 let place = (route, files, cgi);
-                let answer = answer_among_files(cx, request, head, place, limit());
+                let answer = answer_among_files(cx, request, head, place, found.limit);
                 if let Some(response) = Box::pin(answer).await? {
                     return Ok(response);
                 }
@@ -277,7 +275,7 @@ pub(crate) async fn answer_by_program(
             let answer = program::cached::answer(context, request, head, shared, limit, script);
             Box::pin(answer).await?
         }
-        _ => program::answer(context, request, head, cgi, limit, script).await?,
+        _ => program::answer(context, request, head, cgi, limit, script, None).await?,
     };
     require_response(answer)
 }
@@ -299,6 +297,7 @@ async fn answer_among_files(
         AmongFiles::Program(script) => script,
     };
     cx.site.shared.admission.refuse_if_full(request.peer())?;
+    let limit = limit.or_else(|| cx.site.limit_of(route));
     let response = answer_by_program(cx, request, head, cgi, limit, script).await?;
     Ok(Some(response))
 }

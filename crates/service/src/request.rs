@@ -1,6 +1,6 @@
 //! A request, as handlers see it.
 
-use std::{cell::RefCell, fmt::Debug, rc::Rc};
+use std::{cell::RefCell, rc::Rc};
 
 use galgo_io::rate_allowance::Holding;
 use galgo_proto::h1::{Head, Method};
@@ -46,8 +46,6 @@ pub struct Request<'a> {
     pub refused: bool,
     /// The permit of the request, once it has one.
     pub permit: Holding,
-    /// Dropped when the request's program has ended, which may be after its response or its client.
-    pub held_by_program: Option<Rc<dyn Debug>>,
 }
 
 impl<'a> Request<'a> {
@@ -71,7 +69,6 @@ impl<'a> Request<'a> {
             last: false,
             refused: false,
             permit: Holding::default(),
-            held_by_program: None,
         }
     }
 

@@ -132,7 +132,7 @@ async fn exchange(
                 printer.loaded = Some(began.elapsed());
             }
             request.restart_clock();
-            program::answer(cx, &mut request, &head, cgi, None, script).await
+            program::answer(cx, &mut request, &head, cgi, None, script, None).await
         }
         Err(refusal) => Err(refusal),
     };

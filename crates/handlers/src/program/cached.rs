@@ -1,6 +1,6 @@
 //! Answers of a program that several requests share: see [`crate::cache`].
 
-use std::{cell::Cell, mem, rc::Rc, sync::Arc};
+use std::{cell::Cell, fmt::Debug, mem, rc::Rc, sync::Arc};
 
 use galgo_proto::{
     cond::CondOutcome,
@@ -46,8 +46,8 @@ pub async fn answer(
             resource: rules::resource(head),
             has_failed: Cell::new(!rules::invalidates(&head.method, 200)),
         });
-        request.held_by_program = Some(change.clone());
-        let answer = run(cx, request, head, cgi, limit, script).await;
+        let carried = Some(change.clone() as Rc<dyn Debug>);
+        let answer = run(cx, request, head, cgi, limit, script, carried).await;
         let changes = match &answer {
             Ok(answer) => rules::invalidates(&head.method, status_of(answer)),
             // Its client does not end a program that may go on.
@@ -70,7 +70,7 @@ pub async fn answer(
             }
             Found::Make(making) => {
                 let shown = Rc::new(rules::shown_head(head));
-                let answer = run(cx, request, &shown, cgi, limit, script).await?;
+                let answer = run(cx, request, &shown, cgi, limit, script, None).await?;
                 return keep_answer(cx.common, request, head, answer, making).await;
             }
             Found::Wait(mut done) if Instant::now() < by => {
@@ -82,7 +82,7 @@ pub async fn answer(
                 wait_for(request, waited).await?;
             }
             Found::Wait(_) | Found::Own => {
-                return run(cx, request, head, cgi, limit, script).await;
+                return run(cx, request, head, cgi, limit, script, None).await;
             }
         }
     }

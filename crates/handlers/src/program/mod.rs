@@ -12,7 +12,7 @@ mod instance;
 mod owned;
 mod start;
 
-use std::{rc::Rc, sync::Arc};
+use std::{fmt::Debug, rc::Rc, sync::Arc};
 
 use galgo_proto::{
     fields::lists_token,
@@ -32,7 +32,8 @@ use crate::{
 };
 pub use context::{ProgramContext, ProgramStarters};
 
-/// Answers a request by running `script`; `limit` is its route's own concurrency limit.
+/// Answers a request by running `script`; `limit` is its route's own concurrency limit. `carried` is dropped when the program has
+/// ended, which may be after its response or its client.
 pub async fn answer(
     cx: ProgramContext<'_>,
     request: &mut Request<'_>,
@@ -40,6 +41,7 @@ pub async fn answer(
     cgi: &Arc<Cgi>,
     limit: Option<&Arc<ConcurrencyLimit>>,
     script: FoundProgram<'_>,
+    carried: Option<Rc<dyn Debug>>,
 ) -> Result<Answer, Fault> {
     request.client.limit_body(cgi.options.max_body)?;
     let upgrades = cgi.upgrade && asks_to_upgrade(request, head, &script);
@@ -47,6 +49,7 @@ pub async fn answer(
     let mut run = ProgramRun {
         limit,
         upgrades,
+        carried,
         ..ProgramRun::new(cx, request, head, cgi, script)
     };
     let file = if !upgrades && cgi.options.receives_first(head.body) {
@@ -108,6 +111,8 @@ struct ProgramRun<'a, 'r, 'c> {
     judges: bool,
     /// The program's priority compared to other programs.
     priority: Priority,
+    /// See [`answer`].
+    carried: Option<Rc<dyn Debug>>,
 }
 
 /// Returns whether the client asks for another protocol on its connection (RFC 9110, 7.8), and a process can get that
@@ -136,6 +141,7 @@ impl<'a, 'r, 'c> ProgramRun<'a, 'r, 'c> {
             upgrades: false,
             judges: false,
             priority: Priority::Normal,
+            carried: None,
         }
     }
 

@@ -78,7 +78,7 @@ impl ProgramRun<'_, '_, '_> {
             self.log_source(),
             permit,
         );
-        program.carried = self.request.held_by_program.clone();
+        program.carried = self.carried.take();
         match fault {
             None => Ok(program),
             Some(fault) => {

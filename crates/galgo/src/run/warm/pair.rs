@@ -246,7 +246,7 @@ impl ProgramPair {
                 program::load_template(cx, &mut request, &head, cgi, script).await;
                 return Err("nothing was asked".into());
             }
-            Ok(script) => program::answer(cx, &mut request, &head, cgi, None, script).await,
+            Ok(script) => program::answer(cx, &mut request, &head, cgi, None, script, None).await,
             Err(refusal) => Err(refusal),
         };
         let fault = answer.as_ref().err().map(ToString::to_string);
